@@ -1,0 +1,172 @@
+"""What records are folded into: Spread, Clause, Level, Knee, Ledger, Verdict, Report. No clock, no I/O.
+
+`Report` is the document `summary.json`; its fields are documented here and versioned by `Report.schema_version`.
+"""
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from harness.model import RunHeader, Stage
+
+Held = Literal["held", "broken", "unjudged"]
+
+
+class Spread(Struct, frozen=True, kw_only=True):
+    """The distribution of one metric over one level. Values are in the unit its name carries."""
+
+    n: int
+    """Values it is made of (requests, or tokens for `itl_ms`)."""
+    absent: int = 0
+    """Requests for which the metric does not exist."""
+    mean: float | None = None
+    p50: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+    interval: dict[str, tuple[float, float] | None] = {}
+    """95 % interval per quantile ("p50" …), from blocks; None: too few to say."""
+
+
+class Clause(Struct, frozen=True, kw_only=True):
+    """One SLO clause judged on one level."""
+
+    name: str
+    limit: float
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    held: Held
+    note: str = ""
+
+
+class Client(Struct, frozen=True, kw_only=True):
+    """Health of the load generator during the hold of one level, worst worker."""
+
+    lag_p99_ms: float | None
+    hub_delay_p99_ms: float | None
+    cpu: float | None
+    """Mean CPU share of the busiest worker process; 1.0 is one core."""
+    runnable: float | None
+    """Mean share of time the most starved worker waited for a CPU."""
+    coalesced_share: float
+    stamp_source: str
+    """kernel, user, mixed, or "" when nothing arrived."""
+    clock_step_ms: float = 0.0
+    limited: bool
+    reasons: list[str] = []
+    advice: str = ""
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """One level of load and everything measured in its hold."""
+
+    index: int
+    load: float
+    axis: Literal["users", "rate"]
+    hold_s: float
+    due: int
+    """Requests due in the hold; every share below is of these."""
+    offered_rps: float
+    achieved_rps: float
+    """Requests that ended ok per second of hold."""
+    output_tps: float
+    """Tokens whose event arrived in the hold / hold, unfinished requests included."""
+    input_tps: float
+    goodput_rps: float
+    attainment: float | None
+    error_share: float | None
+    outcomes: dict[str, int]
+    metrics: dict[str, Spread]
+    """ttft_ms, itl_ms, gap_ms, tpot_ms, e2e_ms, lag_ms, ttfb_ms, ttfat_ms, connect_ms, worst_gap_ms (per request)."""
+    tokens_per_event: float | None
+    in_flight: float
+    """Mean number of requests in flight during the hold (due or started until end)."""
+    running: float
+    """Mean number of streams between first and last token: the decode batch as the client sees it."""
+    cost_per_million_output_tokens: float | None = None
+    settled: bool
+    settling: str = ""
+    """Why not settled, in words."""
+    client: Client
+    clauses: list[Clause]
+    held: Held
+    why: str = ""
+    """For broken: the binding clause. For unjudged: what was missing."""
+
+
+class Knee(Struct, frozen=True, kw_only=True):
+    """Between which loads the SLO breaks. `holds` was measured to hold and `breaks` to break; never more than that."""
+
+    found: Literal["bracket", "none_up_to", "breaks_at_first", "undecided"]
+    axis: Literal["users", "rate"]
+    holds: float | None = None
+    """Highest load that held with nothing below or at it broken."""
+    breaks: float | None = None
+    """Lowest load that broke."""
+    binding: str = ""
+    """The clause that broke at `breaks`."""
+    holds_level: int | None = None
+    """Index of the level measured at `holds`."""
+    breaks_level: int | None = None
+    output_tps: float | None = None
+    goodput_rps: float | None = None
+    running: float | None = None
+    cost_per_million_output_tokens: float | None = None
+    probes: list[int] = []
+    """Level indices in the order they were run."""
+    text: str = ""
+
+
+class Ledger(Struct, frozen=True, kw_only=True):
+    """due = Σ outcomes, for all phases. `lost` counts requests a worker reported due of which no row was found."""
+
+    due: int
+    outcomes: dict[str, int]
+    lost: int
+    balanced: bool
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The answer of a run and the exit code it stands for: held 0, broken 1, unjudged 2."""
+
+    held: Held
+    text: str
+    exit_code: Literal[0, 1, 2]
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """Token arrivals of one request, for the timeline plot; times in ms from due."""
+
+    request_id: int
+    level: int
+    outcome: str
+    events_ms: list[float]
+    """First element is the first token."""
+    e2e_ms: float | None
+
+
+class Curve(Struct, frozen=True, kw_only=True):
+    """An empirical distribution thinned to ≤ 200 points: `x[i]` in ms is not passed by a share `share[i]`."""
+
+    metric: str
+    level: int
+    x: list[float]
+    share: list[float]
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """One run, judged. Terminal, Markdown, JSON and HTML are all made from this value."""
+
+    schema_version: int = 1
+    header: RunHeader
+    stages: list[Stage] = []
+    levels: list[Level]
+    knee: Knee | None = None
+    ledger: Ledger
+    verdict: Verdict
+    notes: list[str] = []
+    """Anything a reader must know before trusting the numbers."""
+    samples: list[Sample] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
