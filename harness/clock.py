@@ -23,6 +23,15 @@ def cpu_ns() -> int:
     return time.process_time_ns()
 
 
+def runnable_ns() -> int:
+    """Time this process was ready to run and had no CPU, in ns; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/schedstat", encoding="ascii") as stat:
+            return int(stat.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
 def peak_rss_bytes() -> int:
     """Largest resident set of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

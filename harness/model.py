@@ -392,6 +392,8 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     host: str
     model: str
     started_ns: int
+    plan: Literal["levels", "knee"] = "levels"
+    """levels: every planned level is run. knee: the search decides (`knee/search.py`)."""
     workers: int = 1
     command: str = ""
     """The command line, secrets removed."""

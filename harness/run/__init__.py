@@ -1,1 +1,1 @@
-
+"""Levels and phases of a run: what the master conducts and what every worker process does."""

@@ -1,1 +1,37 @@
+"""Dialects: how a request is written and a frame is read, per API. A dialect is two functions and a path; no classes.
 
+To add one: a module with `PATH`, `request_body`, `parse_delta` and `parse_answer`, and its row here.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from harness.model import Delta, RequestSpec, Scenario
+from harness.protocol.dialects import openai_chat, openai_completions
+
+
+class Dialect(Struct, frozen=True, kw_only=True):
+    """`parse_delta` reads one frame of a stream, `parse_answer` a whole answer; both raise ValueError on nonsense."""
+
+    path: str
+    request_body: Callable[[Scenario, str, RequestSpec], dict[str, Any]]
+    parse_delta: Callable[[bytes], Delta]
+    parse_answer: Callable[[bytes], Delta]
+
+
+DIALECTS: dict[str, Dialect] = {
+    "openai-chat": Dialect(
+        path=openai_chat.PATH,
+        request_body=openai_chat.request_body,
+        parse_delta=openai_chat.parse_delta,
+        parse_answer=openai_chat.parse_answer,
+    ),
+    "openai-completions": Dialect(
+        path=openai_completions.PATH,
+        request_body=openai_completions.request_body,
+        parse_delta=openai_completions.parse_delta,
+        parse_answer=openai_completions.parse_answer,
+    ),
+}

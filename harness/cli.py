@@ -1,0 +1,330 @@
+"""The command `tokenswarm`: verbs, options, what is printed. No other file prints. stdout = result, stderr = progress.
+
+Nothing heavy is imported before a verb needs it: `--help` answers at once, and verbs that make no load import neither
+locust nor gevent.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from harness import __version__
+
+EXAMPLES = """\b
+Examples:
+  tokenswarm demo
+  tokenswarm knee chat --host http://127.0.0.1:8000 -s slo.ttft_p99_ms=400
+  tokenswarm run --host http://127.0.0.1:8000 --users 400 --hold 10 --prompt-tokens 32 --output-tokens 100
+"""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def fail(message: str) -> NoReturn:
+    """The user's fault: one line on stderr, exit 2."""
+    click.echo(f"tokenswarm: {message}", err=True)
+    sys.exit(2)
+
+
+@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="tokenswarm")
+def main() -> None:
+    """Load tests for streaming LLM inference: every token timed by the kernel, and the knee where P99 breaks the SLA.
+
+    Exit codes: 0 the SLO held (or the knee was found), 1 it broke, 2 could not judge, and one line says why.
+    """
+
+
+# --- options that several verbs share ---------------------------------------------------------------------------------
+
+
+def target_options(command: Command) -> Command:
+    """Where the load goes."""
+    for option in reversed(
+        [
+            click.option("--host", metavar="URL", help="Server to measure, e.g. http://127.0.0.1:8000."),
+            click.option("--model", metavar="NAME", help="Model name. [default: the first the server lists]"),
+            click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key."),
+            click.option("--dialect", type=click.Choice(["openai-chat", "openai-completions"]), help="API to speak."),
+            click.option("--proxy", metavar="URL", help="HTTP proxy; its user:password from TOKENSWARM_PROXY_LOGIN."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def load_options(command: Command) -> Command:
+    """What a run needs beside its target."""
+    for option in reversed(
+        [
+            click.option(
+                "-s",
+                "--set",
+                "overrides",
+                multiple=True,
+                metavar="PATH=VALUE",
+                help="Set a scenario field, e.g. -s load.levels=[1,2,4]. Repeatable.",
+            ),
+            click.option(
+                "--processes",
+                type=click.IntRange(min=1),
+                default=1,
+                show_default=True,
+                help="Load-making processes on this machine.",
+            ),
+            click.option("--out", type=click.Path(path_type=Path), help="Run directory. [default: runs/<run-id>]"),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def quick_options(command: Command) -> Command:
+    """The form without a scenario file."""
+    for option in reversed(
+        [
+            click.option("--users", type=click.IntRange(min=1), help="Without a scenario: closed loop of N users."),
+            click.option(
+                "--rate",
+                type=click.FloatRange(min=0, min_open=True),
+                help="Without a scenario: open loop, Poisson, requests a second.",
+            ),
+            click.option(
+                "--hold",
+                type=click.FloatRange(min=0, min_open=True),
+                default=10.0,
+                show_default=True,
+                help="Without a scenario: seconds that are judged.",
+            ),
+            click.option("--prompt-tokens", type=click.IntRange(min=1), default=32, show_default=True),
+            click.option("--output-tokens", type=click.IntRange(min=1), default=100, show_default=True),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def overrides_of(options: dict[str, Any]) -> list[str]:
+    """Shared options as scenario overrides; `-s` comes last and wins."""
+    fields = {
+        "model": "target.model",
+        "api_key_env": "target.api_key_env",
+        "dialect": "target.dialect",
+        "proxy": "target.proxy",
+        "host": "target.host",
+    }
+    named = [f"{path}={_quoted(options[name])}" for name, path in fields.items() if options.get(name)]
+    return named + list(options.get("overrides") or ())
+
+
+def _quoted(text: str) -> str:
+    import json
+
+    return json.dumps(text)  # JSON strings are YAML strings
+
+
+# --- verbs that make load ---------------------------------------------------------------------------------------------
+
+
+@main.command()
+@load_options
+def demo(**options: Any) -> None:
+    """Find the knee of an embedded engine: about a minute, nothing else needed."""
+    code = _load("demo", "knee", options)
+    click.echo(
+        "\nNext: open the report above, then measure something real:\n"
+        "  tokenswarm doctor --host http://127.0.0.1:8000\n"
+        "  tokenswarm knee chat --host http://127.0.0.1:8000\n"
+        "  locust -f locustfile.py --scenario scenarios/chat.yaml --host http://127.0.0.1:8000"
+    )
+    sys.exit(code)
+
+
+@main.command()
+@click.argument("scenario", required=False)
+@target_options
+@load_options
+@quick_options
+def run(scenario: str | None, **options: Any) -> None:
+    """Run every level of a scenario and judge each against the SLO.
+
+    SCENARIO is a file or the name of a shipped one. Without it, --host and --users (or --rate) describe the load.
+    """
+    sys.exit(_load(scenario, "levels", options))
+
+
+@main.command()
+@click.argument("scenario")
+@target_options
+@load_options
+def knee(scenario: str, **options: Any) -> None:
+    """Search the load at which the SLO breaks: climb the scenario's ladder, then bisect."""
+    sys.exit(_load(scenario, "knee", options))
+
+
+def _load(name: str | None, plan: str, options: dict[str, Any]) -> int:
+    from harness import launch
+
+    overrides = overrides_of(options)
+    try:
+        scenario = _quick(options, overrides) if name is None else launch.scenario_named(name, overrides)
+        launched = launch.Launch(
+            scenario=scenario,
+            plan=plan,
+            processes=options["processes"],
+            directory=options["out"],
+            command="tokenswarm " + " ".join(sys.argv[1:]),
+        )
+        with launch.engine_for(scenario) as host:
+            directory = launch.load(launched, host)
+    except ValueError as error:
+        fail(str(error))
+    return _show(directory)
+
+
+def _quick(options: dict[str, Any], overrides: list[str]) -> Any:
+    from harness import scenario
+
+    if (options["users"] is None) == (options["rate"] is None):
+        raise ValueError("run: give a SCENARIO, or exactly one of --users and --rate; see `tokenswarm run --help`")
+    if not options["host"]:
+        raise ValueError(
+            "run: no --host; give --host URL, or a scenario with an embedded engine (`tokenswarm run demo`)"
+        )
+    ask = scenario.Quick(
+        users=options["users"],
+        rate=options["rate"],
+        hold_s=options["hold"],
+        prompt_tokens=options["prompt_tokens"],
+        output_tokens=options["output_tokens"],
+    )
+    return scenario.quick(ask, overrides=overrides)
+
+
+def _show(directory: Path) -> int:
+    """Print the report of a finished run; returns the verdict's exit code."""
+    from rich.console import Console
+
+    from harness.report import document, terminal
+
+    try:
+        report = document.read((directory / "summary.json").read_bytes())
+    except OSError:
+        fail(f"{directory}: the run ended without a report; `tokenswarm report {directory}` makes it from the log")
+    console = Console()
+    console.print(terminal.render(report))
+    console.print(f"Report: {directory / 'report.html'}", highlight=False, soft_wrap=True)
+    return report.verdict.exit_code
+
+
+# --- verbs that make none ---------------------------------------------------------------------------------------------
+
+
+@main.command()
+@click.argument("run_directory", type=click.Path(path_type=Path))
+def report(run_directory: Path) -> None:
+    """Judge a run again from its record log, and write its reports anew."""
+    from harness.run import results
+
+    try:
+        results.write_report(run_directory, results.report_of(run_directory))
+    except ValueError as error:
+        fail(str(error))
+    sys.exit(_show(run_directory))
+
+
+@main.command()
+@click.argument("profile", required=False)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
+@click.option("--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS")
+@click.option("--truth", type=click.Path(path_type=Path), help="Write what was truly sent to this file.")
+def engine(profile: str | None, port: int, bind: str, truth: Path | None) -> None:
+    """Serve an embedded engine: continuous batching in real time, with vLLM's API and metrics. Without a name: list."""
+    from harness import engine as engines
+
+    engines_verb(engines, profile, port, bind, truth)
+
+
+def engines_verb(engines: Any, profile: str | None, port: int, bind: str, truth: Path | None) -> None:
+    """Kept apart from the options."""
+    raise NotImplementedError
+
+
+@main.group()
+def scenarios() -> None:
+    """List, show and check scenarios; print their JSON Schema."""
+
+
+@scenarios.command("list")
+def scenarios_list() -> None:
+    """Shipped scenarios, one line each."""
+    from harness import scenario, shipped
+
+    for name in shipped.scenario_names():
+        click.echo(f"{name:18} {scenario.load(shipped.scenario_path(name)).about}")
+
+
+@scenarios.command("show")
+@click.argument("name")
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE")
+def scenarios_show(name: str, overrides: tuple[str, ...]) -> None:
+    """A scenario with every default written out."""
+    from harness import scenario
+
+    click.echo(scenario.dump(_scenario(name, overrides)), nl=False)
+
+
+@scenarios.command("check")
+@click.argument("names", nargs=-1, required=True)
+@click.option("-s", "--set", "overrides", multiple=True, metavar="PATH=VALUE")
+def scenarios_check(names: tuple[str, ...], overrides: tuple[str, ...]) -> None:
+    """Say what is wrong with scenario files, or that nothing is."""
+    from harness import scenario
+
+    for name in names:
+        found = _scenario(name, overrides)
+        levels = scenario.levels(found.load)
+        click.echo(f"{name}: good: {found.load.loop} loop, {len(levels)} levels {levels[0]:g} to {levels[-1]:g}")
+
+
+@scenarios.command("schema")
+def scenarios_schema() -> None:
+    """JSON Schema of scenario files, for editors."""
+    import json
+
+    from harness import scenario
+
+    click.echo(json.dumps(scenario.json_schema(), indent=2))
+
+
+def _scenario(name: str, overrides: tuple[str, ...]) -> Any:
+    from harness import launch
+
+    try:
+        return launch.scenario_named(name, list(overrides))
+    except ValueError as error:
+        fail(str(error))
+
+
+@main.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+def init(directory: Path) -> None:
+    """Write locustfile, scenarios and dashboards into DIRECTORY, to change them there. Nothing is overwritten."""
+    from harness import launch
+
+    try:
+        written = launch.copy_starter(directory)
+    except ValueError as error:
+        fail(str(error))
+    for path in written:
+        click.echo(path)
+    click.echo(f"\nNext: cd {directory} && locust -f locustfile.py --scenario scenarios/chat.yaml --host URL")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Starts what a verb needs: the embedded engine, and Locust on our locustfile. I/O (processes and files).
+
+Neither locust nor gevent is imported here: both live in the child process, so the command itself stays light.
+"""
+
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from harness import clock, scenario, shipped
+from harness.model import Scenario
+
+READY_S = 20.0
+STOP_S = 5.0
+STARTER = ("locustfile.py", "scenarios", "dashboards")
+
+
+class Launch(Struct, frozen=True, kw_only=True):
+    """One run as a verb asks for it."""
+
+    scenario: Scenario
+    plan: str
+    processes: int = 1
+    directory: Path | None = None
+    command: str = ""
+
+
+def scenario_named(name: str, overrides: list[str]) -> Scenario:
+    """A scenario file or a shipped scenario. Raises ValueError, one line."""
+    try:
+        return scenario.load(shipped.scenario_path(name), overrides)
+    except FileNotFoundError as error:
+        raise ValueError(str(error)) from None
+
+
+@contextlib.contextmanager
+def engine_for(asked: Scenario) -> Iterator[str]:
+    """The host to send load to: the scenario's own, or the embedded engine it names, started for as long as needed."""
+    if asked.target.host:
+        yield asked.target.host
+        return
+    if not asked.target.engine:
+        raise ValueError(f"{asked.name}: no host to send load to; give --host URL")
+    with engine(asked.target.engine) as host:
+        yield host
+
+
+@contextlib.contextmanager
+def engine(profile: str, *options: str) -> Iterator[str]:
+    """`tokenswarm engine PROFILE` on a free port; yields its URL. Raises ValueError when it does not come up."""
+    command = [sys.executable, "-m", "harness.cli", "engine", profile, "--port", "0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()  # the ready line, or end of file when it failed and said why
+        if not line.startswith("http"):
+            process.wait(READY_S)
+            raise ValueError(f"engine {profile}: did not start (exit {process.returncode})")
+        yield line.split()[0]
+    finally:
+        _end(process)
+
+
+def load(asked: Launch, host: str) -> Path:
+    """Run Locust on our locustfile until it ends; returns the run directory. Raises ValueError when no run was made.
+
+    Ctrl-C reaches Locust too, which ends the run in order; this process waits for that.
+    """
+    directory = asked.directory or Path("runs") / run_id(asked.scenario.name)
+    if (directory / "header.json").exists():
+        raise ValueError(f"{directory}: holds a run already; choose another --out, or remove it")
+    directory.mkdir(parents=True, exist_ok=True)
+    written = directory / "scenario.yaml"
+    written.write_text(scenario.dump(asked.scenario), encoding="utf-8")
+    code = _locust(locust_command(asked, host, directory, written))
+    if not (directory / "header.json").exists():
+        shutil.rmtree(directory, ignore_errors=True)
+        raise ValueError(f"the run did not start (exit {code}); the reason stands above")
+    return directory
+
+
+def locust_command(asked: Launch, host: str, directory: Path, written: Path) -> list[str]:
+    """The same command a person would type, headless and quiet."""
+    several = ["--processes", str(asked.processes)] if asked.processes > 1 else []
+    return [
+        sys.executable, "-m", "locust", "-f", str(shipped.shipped("locustfile.py")), "--headless", "--only-summary",
+        "--loglevel", "WARNING", "--host", host, "--scenario", str(written), "--plan", asked.plan,
+        "--run-dir", str(directory), "--run-command", asked.command, *several,
+    ]  # fmt: skip
+
+
+def run_id(name: str) -> str:
+    """Sorts by time, and says what it was."""
+    stamp = clock.iso(clock.wall_ns()).replace("-", "").replace(":", "").rstrip("Z")
+    return f"{stamp}-{name}"
+
+
+def copy_starter(directory: Path) -> list[Path]:
+    """Copy the shipped files; raises ValueError rather than overwrite one."""
+    sources = [shipped.shipped(name) for name in STARTER]
+    taken = [directory / source.name for source in sources if (directory / source.name).exists()]
+    if taken:
+        raise ValueError(f"init: {taken[0]} exists; choose another directory, or move it away")
+    directory.mkdir(parents=True, exist_ok=True)
+    for source in sources:
+        if source.is_dir():
+            shutil.copytree(source, directory / source.name)
+        else:
+            shutil.copy(source, directory / source.name)
+    return [directory / source.name for source in sources]
+
+
+def _locust(command: list[str]) -> int:
+    """Exit code of Locust; its own statistics go nowhere, its log and our progress to stderr."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # Locust got it too, and is ending the run
+            continue
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

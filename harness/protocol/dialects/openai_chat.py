@@ -1,0 +1,98 @@
+"""OpenAI chat completions: POST /v1/chat/completions. No clock, no I/O."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from harness.model import Delta, RequestSpec, Scenario
+from harness.protocol.dialects.openai import WireUsage, decoded, error_text, generation_fields
+
+PATH = "/v1/chat/completions"
+
+
+class _Function(Struct, frozen=True, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(Struct, frozen=True, gc=False):
+    function: _Function | None = None
+
+
+class _Message(Struct, frozen=True, gc=False):
+    content: Any = None
+    reasoning_content: str | None = None
+    reasoning: Any = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(Struct, frozen=True, gc=False):
+    index: int = 0
+    delta: _Message | None = None
+    message: _Message | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+
+
+class _Body(Struct, frozen=True, gc=False):
+    choices: list[_Choice] = []
+    usage: WireUsage | None = None
+    error: Any = None
+    detail: Any = None
+
+
+_BODY = msgspec.json.Decoder(_Body | None)
+_SILENT = Delta()
+_ANSWER = Delta(answer=True)
+"""The frame of nearly every token: shared, so that the hot path makes no object."""
+
+
+def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str, Any]:
+    """The JSON body of one request; `target.body` wins over everything."""
+    return (
+        {"messages": [{"role": "user", "content": spec.prompt}]}
+        | generation_fields(scenario, model, spec)
+        | scenario.target.body
+    )
+
+
+def parse_delta(data: bytes) -> Delta:
+    """One frame of a stream. Raises ValueError when it is not a JSON object of the dialect."""
+    body = decoded(_BODY, data)
+    if body is None:
+        return _SILENT
+    if len(body.choices) == 1 and body.usage is None and body.error is None:
+        choice = body.choices[0]
+        message = choice.delta
+        plain = choice.finish_reason is None and choice.token_ids is None and message is not None
+        if plain and message.content and message.reasoning_content is message.reasoning is message.tool_calls is None:
+            return _ANSWER
+    return _delta(body)
+
+
+def parse_answer(data: bytes) -> Delta:
+    """A whole, unstreamed answer. Raises ValueError when it is not a JSON object of the dialect."""
+    body = decoded(_BODY, data)
+    return _SILENT if body is None else _delta(body)
+
+
+def _delta(body: _Body) -> Delta:
+    messages = [choice.delta or choice.message or _Message() for choice in body.choices]
+    stated = [len(choice.token_ids) for choice in body.choices if choice.token_ids is not None]
+    finishes = [choice.finish_reason for choice in body.choices if choice.finish_reason and choice.index == 0]
+    error = body.error if body.error is not None else (body.detail if not body.choices else None)
+    return Delta(
+        answer=any(bool(message.content) for message in messages),
+        reasoning=any(bool(message.reasoning_content or message.reasoning) for message in messages),
+        tool=any(_has_tool(message) for message in messages),
+        tokens=sum(stated) if stated else None,
+        usage=body.usage.plain() if body.usage else None,
+        finish=finishes[-1] if finishes else None,
+        error=error_text(error) if error is not None else None,
+    )
+
+
+def _has_tool(message: _Message) -> bool:
+    calls = message.tool_calls or []
+    return any(call.function and (call.function.name or call.function.arguments) for call in calls)

@@ -1,0 +1,123 @@
+"""Starts, conducts and reports runs on one Locust master (or in the only process). I/O, under gevent."""
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import gevent
+import psutil
+from locust.env import Environment
+from msgspec import Struct
+
+from harness import __version__, clock, scenario
+from harness.findings import Level, Report
+from harness.knee import search
+from harness.knee.search import NextProbe
+from harness.model import RunHeader, Scenario, Stage
+from harness.run import results
+from harness.run.conductor import Conductor, Job
+from harness.run.progress import Progress
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What is to be run, as the command line said it."""
+
+    scenario: Scenario
+    plan: str
+    """levels or knee."""
+    host: str
+    model: str
+    directory: Path | None
+    """Run directory; None: a new one below runs/ for every run."""
+    command: str
+
+
+class Master:
+    """One `conduct` a run."""
+
+    def __init__(self, environment: Environment, order: Callable[[], Order]) -> None:
+        self._environment = environment
+        self._order = order
+        self._conductor = Conductor(environment)
+        self.report: Report | None = None
+
+    def conduct(self) -> None:
+        """A whole run: header, levels, report; the verdict's exit code is Locust's."""
+        order = self._order()
+        header = self._header(order)
+        directory = order.directory or Path("runs") / header.run_id
+        results.write_header(directory, header)
+        progress = Progress(sys.stderr, order.scenario.load)
+        beating = gevent.spawn(progress.beat)
+
+        def notice(stage: Stage | None, history: Sequence[Level]) -> None:
+            progress.live = self._conductor.live
+            if stage is not None:
+                progress.level_begins(stage)
+            else:
+                progress.level_ends(history[-1])
+
+        try:
+            self._conductor.run(
+                Job(header=header, directory=directory, next_probe=plan(order), judge=_judge, notice=notice)
+            )
+        finally:
+            beating.kill()
+            progress.clear()
+            self._finish(directory)
+
+    def _finish(self, directory: Path) -> None:
+        self.report = results.report_of(directory)
+        page = results.write_report(directory, self.report)
+        self._environment.process_exit_code = self.report.verdict.exit_code
+        sys.stderr.write(f"{self.report.verdict.text}\n{page}\n")
+
+    def _header(self, order: Order) -> RunHeader:
+        now_ns = clock.wall_ns()
+        stamp = clock.iso(now_ns).replace("-", "").replace(":", "").rstrip("Z")
+        return RunHeader(
+            run_id=order.directory.name if order.directory else f"{stamp}-{order.scenario.name}",
+            version=__version__,
+            scenario=order.scenario,
+            host=order.host,
+            model=order.model,
+            started_ns=now_ns,
+            plan="knee" if order.plan == "knee" else "levels",
+            workers=self._conductor.workers(),
+            command=order.command,
+            machine=machine(),
+        )
+
+
+def plan(order: Order) -> NextProbe:
+    """The levels as listed, or the knee search over them."""
+    load = order.scenario.load
+    levels = scenario.levels(load)
+    if order.plan != "knee":
+        return search.listed(levels)
+    return search.knee(search.Grid(ladder=levels, whole=load.loop == "closed", precision=load.precision))
+
+
+def machine() -> dict[str, str]:
+    """What the load was made on."""
+    return {
+        "python": platform.python_version(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "cpu": _cpu_model(),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "memory_gib": f"{psutil.virtual_memory().total / 2**30:.0f}",
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    except OSError:
+        return platform.processor()
+
+
+def _judge(directory: Path, stage: Stage) -> Level:
+    return results.judged(directory, [stage])[0]

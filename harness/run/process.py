@@ -1,0 +1,100 @@
+"""What a load-making process does with the master's messages. I/O, under gevent."""
+
+import logging
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import gevent
+from locust.env import Environment
+
+from harness.model import RunHeader, Stage
+from harness.record.log import Batch, RunLog
+from harness.run.link import Begin, Drained, End, Ended, Link, Open, Shipped, Taken
+from harness.run.requests import Requests
+from harness.run.worker import Tap, Worker
+from harness.wire.client import Client
+
+ACKNOWLEDGED_S = 5.0
+"""How long a finished worker waits for the master to say that everything is on its disk."""
+
+log = logging.getLogger("tokenswarm")
+
+Outfit = Callable[[RunHeader], tuple[Requests, Client]]
+"""Makes what talks to the server, in this process: it knows the API key, which travels in no message."""
+
+
+class Process:
+    """Joins a Worker to the master. Away from the master's own process, batches are spooled until it has them."""
+
+    def __init__(self, environment: Environment, outfit: Outfit, tap: Tap) -> None:
+        self._link = Link(environment)
+        self._runner = environment.runner
+        self._outfit = outfit
+        self._tap = tap
+        self._spool: RunLog | None = None
+        self._unacknowledged: set[tuple[str, int]] = set()
+        self.worker = Worker(0, self._deliver, tap)
+        self._link.on_in_order(Begin, self._begin)
+        self._link.on_in_order(Open, self._open)
+        self._link.on(End, lambda message: self.end())
+        self._link.on_in_order(Taken, self._taken)
+
+    def end(self) -> None:
+        """Ship everything, say so, and drop the spool once the master has it all. Harmless when nothing runs."""
+        if not self.worker.begun:
+            return
+        self.worker.end()
+        self._link.send(Ended(worker=self.worker.index))
+        self._settle()
+
+    def _begin(self, message: Begin) -> None:
+        header = message.header
+        self.worker.index = max(0, getattr(self._runner, "worker_index", 0))
+        if not self._link.is_local:
+            self._spool = RunLog(spool_of(header.run_id, self.worker.index))
+        self._run_id = header.run_id
+        self._unacknowledged.clear()
+        self.worker.begin(header, *self._outfit(header))
+
+    def _open(self, message: Open) -> None:
+        place = message.places.get(self.worker.index)
+        if place is not None and self.worker.begun:
+            self.worker.open(message.stage, place)
+            gevent.spawn(self._drain, message.stage)
+
+    def _drain(self, stage: Stage) -> None:
+        self.worker.drain(stage)
+        self._link.send(Drained(worker=self.worker.index, level=stage.level))
+
+    def _deliver(self, batch: Batch) -> None:
+        if self._spool is not None:
+            self._spool.append(batch)
+            self._unacknowledged.add((batch.kind, batch.seq))
+        self._link.send(Shipped(batch=batch))
+
+    def _taken(self, message: Taken) -> None:
+        if message.worker == self.worker.index:
+            self._unacknowledged.discard((message.kind, message.seq))
+
+    def _settle(self) -> None:
+        spool, self._spool = self._spool, None
+        if spool is None:
+            return
+        with gevent.Timeout(ACKNOWLEDGED_S, False):
+            while self._unacknowledged:
+                gevent.sleep(0.05)
+        if self._unacknowledged:
+            spool.close()
+            log.warning(
+                "the master did not take %d batches; they are kept in %s: copy its files into the run directory",
+                len(self._unacknowledged),
+                spool_of(self._run_id, self.worker.index),
+            )
+        else:
+            spool.remove()
+
+
+def spool_of(run_id: str, worker: int) -> Path:
+    """Where a worker keeps its own copy until the master has it."""
+    return Path(tempfile.gettempdir()) / "tokenswarm-spool" / run_id / f"worker-{worker}"

@@ -1,0 +1,238 @@
+"""Drives an Exchange over a connection: sends, reads stamped bytes, watches four timeouts. I/O, under gevent."""
+
+import ssl
+from collections.abc import Callable
+
+import gevent
+from gevent.hub import Waiter
+from msgspec import Struct
+
+from harness import clock
+from harness.model import Outcome, Timeouts
+from harness.protocol.exchange import Exchange
+from harness.wire.connection import Connection, NotConnected, connect
+from harness.wire.endpoint import Endpoint
+from harness.wire.poller import Poller, poller
+
+SWEEP_S = 0.1
+"""How often timeouts are looked at: their precision."""
+AFTER_DONE_NS = 2 * clock.S
+"""How long a stream may stay open after [DONE]."""
+PENDING_READS = 16
+"""Reads kept unparsed: bounds memory, and spreads parsing evenly over a stream."""
+MAY_END = (b"\r\n\r\n", b"[DONE]\n\n\r\n")
+"""How the read that ends a chunked response can end, if it is not a very short one."""
+SHORT_READ = 8
+
+
+class Wiring(Struct, frozen=True, kw_only=True):
+    """What a client needs to know."""
+
+    endpoint: Endpoint
+    timeouts: Timeouts
+    tls: ssl.SSLContext | None = None
+    keep_alive: bool = True
+
+
+class Client:
+    """Connections to one endpoint, and the exchanges running over them. Make it after a fork."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self._poller = poller()
+        self._kept: list[Connection] = []
+        self._reading: set[Reading] = set()
+        self._sweeper = gevent.get_hub().loop.timer(SWEEP_S, SWEEP_S)
+        self._sweeper.start(self._sweep)
+        self._turn = 0
+
+    def perform(self, exchange: Exchange, request: bytes) -> None:
+        """Carry the exchange to its end; returns when it is over, whatever happened.
+
+        A kept connection may turn out closed by the server: before any byte of an answer that is not the server's
+        failure, so the request is sent once more on a fresh one, and the record says so.
+        """
+        try:
+            connection = self._kept_connection()
+            if connection is None or not self._converse(connection, exchange, request):
+                self._converse(self._fresh_connection(), exchange, request)
+        except NotConnected as error:
+            outcome = Outcome.NOT_SENT if error.ours else Outcome.UNREACHABLE
+            exchange.fail(outcome, str(error), clock.wall_ns())
+        except TimeoutError as error:
+            exchange.fail(Outcome.TIMEOUT_CONNECT, str(error), clock.wall_ns())
+        except gevent.GreenletExit:
+            exchange.fail(Outcome.CENSORED, "stopped while running", clock.wall_ns())
+            raise
+
+    def censor(self, detail: str) -> int:
+        """End everything that is still running as censored; returns how many."""
+        running = list(self._reading)
+        for reading in running:
+            reading.give_up(Outcome.CENSORED, detail)
+        return len(running)
+
+    def close(self) -> None:
+        """Close kept connections and stop the sweeper."""
+        self._sweeper.stop()
+        while self._kept:
+            self._kept.pop().close()
+        self._poller.close()
+
+    def _fresh_connection(self) -> Connection:
+        wiring = self.wiring
+        return connect(wiring.endpoint, wiring.tls, wiring.timeouts.connect_s)
+
+    def _kept_connection(self) -> Connection | None:
+        while self._kept:
+            connection = self._kept.pop()
+            if not connection.is_stale():
+                return connection
+            connection.close()
+        return None
+
+    def _converse(self, connection: Connection, exchange: Exchange, request: bytes) -> bool:
+        """False: the kept connection was closed before it gave an answer."""
+        self._turn += 1
+        reading = Reading(connection, exchange, self.wiring.timeouts, 2 + self._turn % PENDING_READS)
+        self._reading.add(reading)
+        reusable = False
+        try:
+            served = reading.run(self._poller, request)
+            reusable = served and exchange.over and self._reusable(exchange)
+        finally:
+            self._reading.discard(reading)
+            self._poller.remove(connection.fd)
+            if reusable:
+                connection.used = True
+                self._kept.append(connection)
+            else:
+                connection.close()
+        return served
+
+    def _reusable(self, exchange: Exchange) -> bool:
+        response = exchange.response
+        return self.wiring.keep_alive and response.complete and response.keep_alive and not response.surplus
+
+    def _sweep(self) -> None:
+        now_ns = clock.mono_ns()
+        for reading in list(self._reading):
+            reading.check(now_ns)
+
+
+class Reading:
+    """One exchange on one connection. `readable` is the hot path: it stamps and appends; parsing waits for a batch."""
+
+    def __init__(self, connection: Connection, exchange: Exchange, timeouts: Timeouts, first_mark: int) -> None:
+        self._connection = connection
+        self._exchange = exchange
+        self._timeouts = timeouts
+        self._pending: list[tuple[int, bytes]] = []
+        self._mark = 1
+        """Parse when so many reads are pending: one until the response is known to be chunked."""
+        self._first_mark = first_mark
+        self._waiter: Waiter[bool] = Waiter()
+        self._waiting = False
+        self._served = True
+        self._began_ns = clock.mono_ns()
+        self._last_ns = self._began_ns
+        self._reads = 0
+        self._reads_seen = 0
+        self._read: Callable[[], tuple[int, bytes]] = connection.read
+
+    def run(self, poller: Poller, request: bytes) -> bool:
+        """Send and wait for the end. False: nothing came back and the connection was a kept one."""
+        exchange, connection = self._exchange, self._connection
+        exchange.stamp_source = "kernel" if connection.kernel_stamps else "user"
+        exchange.sent(clock.wall_ns(), None if connection.used else connection.connect_ns)
+        try:
+            connection.send(request, lambda: not exchange.over)
+        except OSError as error:
+            self._lost(error)
+        if not self._is_over():
+            poller.add(connection.fd, self.readable)
+            self._waiting = True
+            self._waiter.get()
+        return self._served
+
+    def readable(self) -> None:
+        """Called in the hub: one read."""
+        try:
+            at_ns, data = self._read()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(error)
+            self._wake()
+            return
+        pending = self._pending
+        pending.append((at_ns, data))
+        self._reads += 1
+        if len(pending) >= self._mark or len(data) < SHORT_READ or data.endswith(MAY_END):
+            self._digest()
+            if self._is_over():
+                self._wake()
+
+    def check(self, now_ns: int) -> None:
+        """Timeouts. Keep-alive comments are life (they reset the idle limit) but not a first token."""
+        if self._reads != self._reads_seen:
+            self._reads_seen, self._last_ns = self._reads, now_ns
+        if self._pending and not self._exchange.has_token:
+            self._digest()
+        if self._is_over():
+            self._wake()
+            return
+        for limit_s, since_ns, outcome in self._limits():
+            if now_ns - since_ns > limit_s * clock.S:
+                self._digest()
+                if outcome is not Outcome.TIMEOUT_FIRST_TOKEN or not self._exchange.has_token:
+                    self.give_up(outcome, f"{outcome.value.removeprefix('timeout_')} over {limit_s:g} s")
+                return
+        if self._exchange.done and now_ns - self._last_ns > AFTER_DONE_NS:
+            self.give_up(Outcome.TIMEOUT_BETWEEN_TOKENS, "left open")
+
+    def give_up(self, outcome: Outcome, detail: str) -> None:
+        """End the exchange from outside."""
+        self._digest()
+        self._exchange.fail(outcome, detail, clock.wall_ns())
+        self._wake()
+
+    def _limits(self) -> list[tuple[float, int, Outcome]]:
+        timeouts = self._timeouts
+        limits = [(timeouts.total_s, self._began_ns, Outcome.TIMEOUT_TOTAL)]
+        if not self._exchange.has_token:
+            limits.append((timeouts.first_token_s, self._began_ns, Outcome.TIMEOUT_FIRST_TOKEN))
+        else:
+            limits.append((timeouts.between_tokens_s, self._last_ns, Outcome.TIMEOUT_BETWEEN_TOKENS))
+        return limits
+
+    def _digest(self) -> None:
+        """Parse what is pending. End of file on a kept connection before any answer is not the server's failure."""
+        exchange, pending = self._exchange, self._pending
+        if not pending:
+            return
+        self._pending = []
+        if not pending[0][1] and self._connection.used and not exchange.answered:
+            self._served = False
+            return
+        take = exchange.take
+        for at_ns, data in pending:
+            take(at_ns, data)
+        if exchange.response.headers_done:
+            chunked = "transfer-encoding" in exchange.response.headers
+            self._mark = (self._first_mark if self._mark == 1 else PENDING_READS) if chunked else 1
+
+    def _lost(self, error: OSError) -> None:
+        self._digest()
+        if self._connection.used and not self._exchange.answered:
+            self._served = False
+        else:
+            self._exchange.fail(Outcome.RESET, error.strerror or str(error), clock.wall_ns())
+
+    def _is_over(self) -> bool:
+        return self._exchange.over or not self._served
+
+    def _wake(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._waiter.switch(True)
