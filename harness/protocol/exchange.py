@@ -174,7 +174,10 @@ class Exchange:
 
     def _on_plain(self, piece: bytes) -> None:
         """The first piece of body decides how the rest is read."""
-        if self._is_stream():
+        coding = self.response.headers.get("content-encoding", "identity")
+        if self._is_stream() and coding != "identity":
+            self._fault = f"stream compressed with {coding} though we asked for identity: tokens cannot be timed"
+        elif self._is_stream():
             self.response.on_body = self._on_frames
             self._on_frames(piece)
         else:

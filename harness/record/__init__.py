@@ -1,1 +1,1 @@
-
+"""The record log: every due request on disk before anything is computed from it."""

@@ -47,7 +47,6 @@ class Worker:
         """Slots that have had their first request of this stage."""
         self._running = 0
         self._idle = Event()
-        self._flushing = False
         self._flusher: gevent.Greenlet | None = None
 
     # --- what the master says -----------------------------------------------------------------------------------------
@@ -115,15 +114,10 @@ class Worker:
 
     def flush(self) -> None:
         """Encode what gathered in a thread of its own (compression stays off the hub), then deliver it here."""
-        while self._flushing:
+        while not gevent.get_hub().threadpool.apply(self._recorder.flush):  # another flush is under way
             gevent.sleep(0.005)
-        self._flushing = True
-        try:
-            gevent.get_hub().threadpool.apply(self._recorder.flush)
-            while self._outbox:
-                self._deliver(self._outbox.pop(0))
-        finally:
-            self._flushing = False
+        while self._outbox:
+            self._deliver(self._outbox.pop(0))
 
     def _flush_for_ever(self) -> None:
         while True:
@@ -181,7 +175,7 @@ class Worker:
         """Start every arrival at its absolute due time, however many are in flight; never skip, never shift."""
         assert self._header is not None
         scenario = self._header.scenario
-        seed = scenario.seed * 1_000_003 + stage.level
+        seed = (scenario.seed, stage.level)
         offsets = due_offsets(scenario.load.arrivals, stage.load, seed=seed, worker=self._place, workers=stage.workers)
         due_ns = stage.warmup_at_ns + next(offsets)
         try:

@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Callable
 
 import gevent
+import greenlet
 from gevent.hub import Waiter
 from msgspec import Struct
 
@@ -233,6 +234,11 @@ class Reading:
         return self._exchange.over or not self._served
 
     def _wake(self) -> None:
+        """Only the hub may switch to a waiter; elsewhere it is asked to."""
         if self._waiting:
             self._waiting = False
-            self._waiter.switch(True)
+            hub = gevent.get_hub()
+            if greenlet.getcurrent() is hub:
+                self._waiter.switch(True)
+            else:
+                hub.loop.run_callback(self._waiter.switch, True)
