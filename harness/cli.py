@@ -245,14 +245,21 @@ def report(run_directory: Path) -> None:
 @click.option("--truth", type=click.Path(path_type=Path), help="Write what was truly sent to this file.")
 def engine(profile: str | None, port: int, bind: str, truth: Path | None) -> None:
     """Serve an embedded engine: continuous batching in real time, with vLLM's API and metrics. Without a name: list."""
-    from harness import engine as engines
+    from harness.engine import profile as profiles
+    from harness.engine import server
 
-    engines_verb(engines, profile, port, bind, truth)
-
-
-def engines_verb(engines: Any, profile: str | None, port: int, bind: str, truth: Path | None) -> None:
-    """Kept apart from the options."""
-    raise NotImplementedError
+    if profile is None:
+        for name in profiles.names():
+            click.echo(f"{name:18} {' '.join(profiles.load(name).source.split())}")
+        return
+    try:
+        found = profiles.load(profile)
+        options = server.Options(truth=truth)
+        server.serve(found, bind, port, options=options, on_ready=lambda at: click.echo(f"http://{bind}:{at} {profile}"))
+    except ValueError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"engine: cannot listen on {bind}:{port}: {error.strerror}; choose another --port")
 
 
 @main.group()

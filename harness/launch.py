@@ -90,7 +90,7 @@ def locust_command(asked: Launch, host: str, directory: Path, written: Path) -> 
     several = ["--processes", str(asked.processes)] if asked.processes > 1 else []
     return [
         sys.executable, "-m", "locust", "-f", str(shipped.shipped("locustfile.py")), "--headless", "--only-summary",
-        "--loglevel", "WARNING", "--host", host, "--scenario", str(written), "--plan", asked.plan,
+        "--skip-log-setup", "--host", host, "--scenario", str(written), "--plan", asked.plan,
         "--run-dir", str(directory), "--run-command", asked.command, *several,
     ]  # fmt: skip
 

@@ -101,6 +101,13 @@ def tokens_per_event(events: int, k: Sequence[int] | None, reported: int | None)
     return weights
 
 
+def first_tokens(events: int, k: Sequence[int] | None, tokens: float) -> float:
+    """k_1: as the frame states it, else 1; a single event carries all n, whatever it states."""
+    if events == 1:
+        return tokens
+    return k[0] if k else 1
+
+
 def stall_free(waits: Sequence[float], first_limit: float, later_limit: float) -> float | None:
     """Share of token deadlines met, slack carried (Etalon's fluidity index); None without a token.
 
@@ -220,7 +227,7 @@ def measures(record: Record, loop: Loop) -> Measures:
         ttfat_ns=_int(answer),
         ttfb_ns=_int(ttfb),
         e2e_ns=int(e2e_ns(last, origin)),
-        tpot_ns=tpot_ns(last - first, tokens, float(tokens_per_event(len(line.at_ns), line.k, reported)[0])),
+        tpot_ns=tpot_ns(last - first, tokens, first_tokens(len(line.at_ns), line.k, tokens)),
         worst_gap_ns=int(gaps_ns(line.at_ns).max()) if len(line.at_ns) > 1 else None,
         tokens=tokens,
     )

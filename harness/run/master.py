@@ -66,13 +66,14 @@ class Master:
         finally:
             beating.kill()
             progress.clear()
-            self._finish(directory)
+            self._finish(order, directory)
 
-    def _finish(self, directory: Path) -> None:
+    def _finish(self, order: Order, directory: Path) -> None:
         self.report = results.report_of(directory)
         page = results.write_report(directory, self.report)
         self._environment.process_exit_code = self.report.verdict.exit_code
-        sys.stderr.write(f"{self.report.verdict.text}\n{page}\n")
+        if not order.command:  # nobody else will say it
+            sys.stderr.write(f"{self.report.verdict.text}\nReport: {page}\n")
 
     def _header(self, order: Order) -> RunHeader:
         now_ns = clock.wall_ns()
@@ -86,7 +87,7 @@ class Master:
             started_ns=now_ns,
             plan="knee" if order.plan == "knee" else "levels",
             workers=self._conductor.workers(),
-            command=order.command,
+            command=order.command or " ".join(sys.argv),
             machine=machine(),
         )
 

@@ -2,7 +2,6 @@
 asks the server which model it serves; everything else is given.
 """
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,7 +56,7 @@ def order(asked: Asked, environ: Mapping[str, str]) -> Order:
         host=where.url,
         model=scenario.target.model or _served_model(scenario, where, environ),
         directory=Path(asked.run_dir) if asked.run_dir else None,
-        command=asked.command or " ".join(sys.argv),
+        command=asked.command,
     )
 
 

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness import analysis
+from harness.analysis.frame import frame_of
+from harness.analysis.levels import levels
+from harness.analysis.report import report_value
 from harness.findings import Level, Report
-from harness.knee.verdict import Axis, knee_of, knee_verdict
+from harness.knee.bracket import Axis, knee_of
+from harness.knee.verdict import run_verdict
 from harness.model import RunHeader, Stage
 from harness.record.log import read_health, read_records
 from harness.report import document, markdown, page
@@ -48,20 +51,21 @@ def read_stages(directory: Path) -> list[Stage]:
 def judged(directory: Path, stages: Sequence[Stage]) -> list[Level]:
     """The levels of these stages, from the log."""
     scenario = read_header(directory).scenario
-    frame = analysis.frame(read_records(directory))
-    return analysis.levels(frame, read_health(directory), scenario, list(stages))
+    return levels(frame_of(read_records(directory)), read_health(directory), scenario, list(stages))
 
 
 def report_of(directory: Path) -> Report:
     """Everything in the log, judged. Raises NoRun, or LogError when the log is damaged in its middle."""
     header, stages = read_header(directory), read_stages(directory)
-    report = analysis.report_value(header, stages, read_records(directory), read_health(directory))
+    report = report_value(header, stages, read_records(directory), read_health(directory))
     axis: Axis = "users" if header.scenario.load.loop == "closed" else "rate"
+    if header.plan != "knee" and len(report.levels) < 2:
+        return report
     knee = knee_of(report.levels, axis)
-    if header.plan == "knee":
-        verdict = knee_verdict(knee) if report.ledger.balanced else report.verdict
-        return msgspec.structs.replace(report, knee=knee, verdict=verdict)
-    return msgspec.structs.replace(report, knee=knee) if len(report.levels) > 1 else report
+    judged_by = knee if header.plan == "knee" else None
+    return msgspec.structs.replace(
+        report, knee=knee, verdict=run_verdict(report.levels, report.ledger, judged_by)
+    )
 
 
 def write_report(directory: Path, report: Report) -> Path:

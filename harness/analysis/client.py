@@ -1,0 +1,121 @@
+"""Health rows and records of a level to a Client: was the load generator itself in the way? Pure."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from msgspec import Struct
+
+from harness.analysis.distributions import tally
+from harness.analysis.frame import Frame
+from harness.clock import MS
+from harness.findings import Client
+from harness.metrics import limits, share
+from harness.model import Phase, Slo, Stage
+
+
+class Threshold(Struct, frozen=True, kw_only=True):
+    """Above `limit` the client is limited. `reason` is a template for what is said, `why` is why the limit is there."""
+
+    limit: float
+    reason: str
+    why: str
+
+
+COALESCED = Threshold(
+    limit=0.01,
+    reason="{0:.1%} of token events were hidden behind a late read (limit {1:.0%})",
+    why="a hidden event's stamp is that of a later one; above 1 % that reaches the P99 of ITL",
+)
+BUSY = Threshold(
+    limit=0.95,
+    reason="a worker used or waited for {0:.2f} of a core (limit {1:.2f})",
+    why="one process has one core; beyond this, work queues inside the client",
+)
+LAG = Threshold(
+    limit=2.0,
+    reason="requests left {0:.3g} ms late at P99 (limit {1:.3g} ms)",
+    why="lateness is part of open-loop latency; 2 ms, or 1 % of the tightest TTFT limit, changes no verdict",
+)
+LAG_OF_TTFT = 0.01
+HUB = Threshold(
+    limit=100.0,
+    reason="the event loop was {0:.3g} ms late at P99 (limit {1:.0f} ms)",
+    why="kernel stamps forgive a late loop, but not so late that many segments wait in a socket or heartbeats fail",
+)
+STEP = Threshold(
+    limit=5.0,
+    reason="the wall clock stepped by {0:.3g} ms (limit {1:.0f} ms)",
+    why="all stamps are on the wall clock; slewing moves both clocks alike, so only a step shows",
+)
+ADVICE = {
+    "coalesced": "add client processes (--processes 2, up to the cores) or spread workers over machines",
+    "busy": "add client processes (--processes 2, up to the cores) or spread workers over machines",
+    "lag": "add client processes (--processes 2, up to the cores) or spread workers over machines",
+    "hub": "add client processes (--processes 2) and keep other work off the client's cores",
+    "step": "let the clock settle (no NTP step during a run), then measure again",
+}
+
+
+def health_frame(health: pa.Table) -> pd.DataFrame:
+    """The health table as pandas."""
+    rows: pd.DataFrame = health.to_pandas()
+    return rows
+
+
+def client(frame: Frame, health: pd.DataFrame, stage: Stage, slo: Slo) -> Client:
+    """The client during the hold of one level; worst worker."""
+    level = health[health["level"] == stage.level]
+    hold = level[(level["at_ns"] > stage.hold_at_ns) & (level["at_ns"] <= stage.end_at_ns)]
+    rows = frame.rows.iloc[frame.level(stage.level)]
+    rows = rows[rows["phase"] == Phase.HOLD]
+    by_worker = hold.groupby("worker")
+    cpu, runnable = by_worker["cpu"].mean(), by_worker["runnable"].mean()
+    lag_ms = tally(rows["start"].to_numpy() / MS).quantile(0.99)
+    hub_ms = tally(hold["hub_delay_ns"].to_numpy(dtype=np.float64) / MS).quantile(0.99)
+    coalesced = share(float(rows["coalesced"].sum()), float(rows["events"].sum())) or 0.0
+    step_ms = _clock_step_ms(level)
+    busy = (cpu + runnable).max() if len(cpu) else None
+    found = {
+        "coalesced": _said(COALESCED, coalesced),
+        "busy": _said(BUSY, busy),
+        "lag": _said(LAG, lag_ms, limit=_lag_limit_ms(slo)),
+        "hub": _said(HUB, hub_ms),
+        "step": _said(STEP, step_ms),
+    }
+    reasons = {name: said for name, said in found.items() if said}
+    return Client(
+        lag_p99_ms=lag_ms,
+        hub_delay_p99_ms=hub_ms,
+        cpu=float(cpu.max()) if len(cpu) else None,
+        runnable=float(runnable.max()) if len(runnable) else None,
+        coalesced_share=coalesced,
+        stamp_source=_stamp_source(rows["stamp_source"].unique().tolist()),
+        clock_step_ms=step_ms,
+        limited=bool(reasons),
+        reasons=list(reasons.values()),
+        advice="; ".join(dict.fromkeys(ADVICE[name] for name in reasons)),
+    )
+
+
+def _said(threshold: Threshold, value: float | None, limit: float | None = None) -> str:
+    limit = threshold.limit if limit is None else limit
+    return "" if value is None or value <= limit else threshold.reason.format(value, limit)
+
+
+def _lag_limit_ms(slo: Slo) -> float:
+    tightest = [limit.ms for limit in limits(slo) if limit.metric == "ttft_ms"]
+    return max(LAG.limit, LAG_OF_TTFT * min(tightest)) if tightest else LAG.limit
+
+
+def _clock_step_ms(level: pd.DataFrame) -> float:
+    if level.empty:
+        return 0.0
+    offset = level.groupby("worker")["wall_minus_mono_ns"]
+    return float((offset.max() - offset.min()).max()) / MS
+
+
+def _stamp_source(sources: Sequence[str]) -> str:
+    some = sorted({source for source in sources if source})
+    return "mixed" if len(some) > 1 else some[0] if some else ""

@@ -1,0 +1,55 @@
+"""Header, stages and tables of a run to its Report. Pure."""
+
+import pyarrow as pa
+
+from harness.analysis.frame import Frame, frame_of
+from harness.analysis.ledger import ledger
+from harness.analysis.levels import measured
+from harness.analysis.timelines import samples
+from harness.findings import Knee, Ledger, Level, Report
+from harness.knee.verdict import load, run_verdict
+from harness.metrics import FEW_FOR_P99
+from harness.model import RunHeader, Stage
+
+
+def report_value(
+    header: RunHeader, stages: list[Stage], table: pa.Table, health_table: pa.Table, knee: Knee | None = None
+) -> Report:
+    """The whole run, judged: by its knee if a search found one, else by all levels together."""
+    frame = frame_of(table)
+    found = measured(frame, health_table, header.scenario, stages)
+    levels, account = [each.level for each in found], ledger(frame, health_table)
+    return Report(
+        header=header,
+        stages=stages,
+        levels=levels,
+        knee=knee,
+        ledger=account,
+        verdict=run_verdict(levels, account, knee),
+        notes=notes(frame, levels, account),
+        samples=samples(frame, levels),
+        curves=[curve for each in found for curve in each.curves],
+    )
+
+
+def notes(frame: Frame, levels: list[Level], account: Ledger) -> list[str]:
+    """What a reader must know before trusting the numbers; one sentence each."""
+    said = []
+    if account.lost:
+        said.append(f"{account.lost} of {account.due} due requests left no record: a client process was lost.")
+    said += [f"Not settled at {load(level)}: {level.settling}." for level in levels if not level.settled]
+    said += [f"Client-limited at {load(level)}; {level.client.advice}." for level in levels if level.client.limited]
+    few = [level for level in levels if 0 < level.metrics["ttft_ms"].n < FEW_FOR_P99]
+    if few:
+        said.append(f"Fewer than {FEW_FOR_P99} requests at {_loads(few)}: a P99 there has no interval.")
+    user = [level for level in levels if level.client.stamp_source in {"user", "mixed"}]
+    if user:
+        said.append(f"Arrivals at {_loads(user)} were stamped after the read and not by the kernel.")
+    uncounted = int((frame.rows["judged"] & ~(frame.rows["usage_completion_tokens"] >= 1)).sum())
+    if uncounted:
+        said.append(f"The server reported no token count for {uncounted} ok requests: their frames were counted.")
+    return said
+
+
+def _loads(levels: list[Level]) -> str:
+    return ", ".join(load(level) for level in levels)

@@ -1,0 +1,142 @@
+"""A Report to the sentences every rendering shares: headline, knee, ledger, client advice. No clock, no I/O."""
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from harness.findings import Knee, Ledger, Level, Report
+from harness.model import Load, Slo
+from harness.report import words
+
+JUDGED = {"held": "Held", "broken": "Broken", "unjudged": "Could not judge"}
+FOUND = {"bracket": "Knee found", "none_up_to": "No knee", "breaks_at_first": "Broken", "undecided": "Could not judge"}
+
+
+def judged(report: Report) -> str:
+    """The verdict in two words: of the knee where one was looked for, else of the levels."""
+    return FOUND[report.knee.found] if report.knee is not None else JUDGED[report.verdict.held]
+
+
+def headline(report: Report) -> str:
+    """The answer in one sentence: the knee where one was looked for, else the verdict."""
+    if report.knee is not None:
+        return knee_line(report.knee)
+    return sentence(report.verdict.text) or JUDGED[report.verdict.held]
+
+
+def verdict_line(report: Report) -> str:
+    """The verdict, and why where the knee has not said so already."""
+    text = report.verdict.text
+    said = report.knee is not None and report.knee.text == text
+    return f"{judged(report)}, exit {report.verdict.exit_code}{'' if said or not text else f': {text}'}"
+
+
+def sentence(text: str) -> str:
+    """A text with a capital to begin with."""
+    return text[:1].upper() + text[1:]
+
+
+def knee_line(knee: Knee) -> str:
+    """What is known of the knee; never more than that."""
+    if knee.text:
+        return sentence(knee.text)
+    if knee.found == "bracket" and knee.holds is not None and knee.breaks is not None:
+        why = f": {words.clause_label(knee.binding)}" if knee.binding else ""
+        return f"Holds at {words.load_of(knee.holds, knee.axis)}, breaks at {words.load(knee.breaks)}{why}"
+    if knee.found == "none_up_to" and knee.holds is not None:
+        return f"Holds up to {words.load_of(knee.holds, knee.axis)}, the highest load tried"
+    if knee.found == "breaks_at_first" and knee.breaks is not None:
+        return f"Breaks already at {words.load_of(knee.breaks, knee.axis)}, the lowest load tried"
+    return "The knee could not be decided"
+
+
+def knee_span(knee: Knee) -> str:
+    """The knee in as few characters as it can be said."""
+    unit = words.UNITS[knee.axis]
+    low = words.load(knee.holds) if knee.holds is not None else None
+    high = words.load(knee.breaks) if knee.breaks is not None else None
+    if low and high:
+        return f"{low} – {high} {unit}"
+    if low:
+        return f"above {low} {unit}"
+    return f"below {high} {unit}" if high else "undecided"
+
+
+def ledger_line(ledger: Ledger) -> str:
+    """due = Σ outcomes, in one line."""
+    ended = " + ".join(f"{words.count(many)} {name}" for name, many in ranked(ledger.outcomes)) or "0"
+    lost = f" + {words.count(ledger.lost)} lost" if ledger.lost else ""
+    sign, state = ("=", "balanced") if ledger.balanced else ("≠", "NOT balanced")
+    return f"{words.count(ledger.due)} due {sign} {ended}{lost} ({state})"
+
+
+def ranked(outcomes: dict[str, int]) -> list[tuple[str, int]]:
+    """Outcomes that happened: ok first, then the most frequent."""
+    happened = [(name, many) for name, many in outcomes.items() if many]
+    return sorted(happened, key=lambda pair: (pair[0] != "ok", -pair[1], pair[0]))
+
+
+def client_lines(levels: list[Level]) -> list[str]:
+    """Which levels the client itself limited, why, and what to do: one line for each distinct advice."""
+    limited: dict[str, list[Level]] = {}
+    for level in levels:
+        if level.client.limited:
+            limited.setdefault(level.client.advice, []).append(level)
+    return [client_line(advice, group) for advice, group in limited.items()]
+
+
+def client_line(advice: str, group: list[Level]) -> str:
+    """One advice, the loads it is for, and the first reason given at the highest of them."""
+    worst = max(group, key=lambda level: level.load)
+    loads = ", ".join(words.load(level.load) for level in group)
+    reason = "; ".join(worst.client.reasons) or "no reason recorded"
+    remedy = f" Remedy: {advice}" if advice else ""
+    return f"Client-limited at {loads} {words.UNITS[worst.axis]}: {reason}.{remedy}"
+
+
+def why_lines(levels: list[Level]) -> list[str]:
+    """Why levels did not hold, those of one reason together; the client's own fault is told elsewhere."""
+    fallen = [level for level in levels if level.held != "held" and not level.client.limited]
+    return grouped(fallen, lambda level: f"{words.HELD[level.held]}{': ' if level.why else ''}{level.why}")
+
+
+def settling_lines(levels: list[Level]) -> list[str]:
+    """Levels that had not settled, those of one reason together."""
+    moving = [level for level in levels if not level.settled]
+    return grouped(moving, lambda level: f"had not settled{': ' if level.settling else ''}{level.settling}")
+
+
+def grouped(levels: list[Level], said: Callable[[Level], str]) -> list[str]:
+    """What is said of levels, once for all of which the same is said."""
+    loads: dict[str, list[str]] = {}
+    for level in levels:
+        loads.setdefault(said(level), []).append(words.load(level.load))
+    return [f"At {', '.join(each)} {words.UNITS[levels[0].axis]}: {line}" for line, each in loads.items()]
+
+
+def by_load(levels: list[Level]) -> list[Level]:
+    """Levels from light to heavy; repeats in the order they were run."""
+    return sorted(levels, key=lambda level: level.load)
+
+
+def ok_share(level: Level) -> float | None:
+    """Share of due requests that ended ok."""
+    return level.outcomes.get("ok", 0) / level.due if level.due else None
+
+
+def objective(slo: Slo) -> dict[str, float]:
+    """The clauses that were given: name to limit."""
+    return {name: limit for name, limit in structs.asdict(slo).items() if limit is not None}
+
+
+def objective_line(slo: Slo) -> str:
+    """All clauses in one line."""
+    clauses = objective(slo)
+    return "; ".join(f"{words.clause_label(n)} {words.clause_limit(n, x)}" for n, x in clauses.items()) or "none given"
+
+
+def load_line(load: Load) -> str:
+    """How load was offered."""
+    if load.loop == "open":
+        return f"open loop, {load.arrivals} arrivals"
+    return f"closed loop, think time {words.number(load.think_s)} s" if load.think_s else "closed loop, no think time"
