@@ -250,6 +250,8 @@ class Chunk(Struct, frozen=True, array_like=True, gc=False):
 
     at_ns: int
     data: bytes
+    since_ns: int = 0
+    """All of it arrived after this instant: the socket was seen empty then. 0: not known."""
 
 
 class Usage(Struct, frozen=True, kw_only=True):
@@ -319,8 +321,9 @@ class Timeline(Struct, kw_only=True):
     first_answer: int | None = None
     """Index of the first event with answer text (not reasoning, not tool arguments)."""
     coalesced: int = 0
-    """Events that share one read with an earlier event and came in another HTTP chunk: the reader's delay hides their
-    true arrival. Events that the server itself packed into one HTTP chunk are not counted."""
+    """Events whose true arrival the reader's delay hides: they share a read with an earlier event, came in another HTTP
+    chunk, and the socket had not been looked at for longer than `exchange.BUNCHED_NS`. Events that the server itself
+    sent together are not counted."""
 
 
 class Record(Struct, frozen=True, kw_only=True):

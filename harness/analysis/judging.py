@@ -79,9 +79,9 @@ def _smooth(frame: Frame, rows: slice, limit: Limit) -> Flags:
     gaps, weights = frame.gaps_of(rows.start, rows.stop)
     starts = (np.cumsum(count) - count)[some]
     if weights is None:
-        within = np.add.reduceat(gaps <= limit.ms * 1e3, starts, dtype=np.int64) / count[some]
+        within, whole = np.add.reduceat(gaps <= limit.ms * 1e3, starts, dtype=np.int64), count[some]
     else:
         inside = np.where(gaps <= np.float32(limit.ms * 1e3) * weights, weights, np.float32(0))
-        within = np.add.reduceat(inside, starts, dtype=np.float64) / np.add.reduceat(weights, starts, dtype=np.float64)
-    smooth[some] = within >= limit.quantile * (1 - 1e-6)
+        within, whole = (np.add.reduceat(part, starts, dtype=np.float64) for part in (inside, weights))
+    smooth[some] = within >= limit.quantile * whole * (1 - 1e-6)
     return smooth

@@ -83,7 +83,9 @@ def tokens(frame: Frame, level: int) -> dict[str, Sample]:
 def _itl(frame: Frame, first: int, end: int) -> Tally:
     gaps, weights = frame.gaps_of(first, end)
     each = np.ones(len(gaps)) if weights is None else weights.astype(np.float64)
-    return tally_whole(np.rint(metrics.itl(gaps * (TENTHS_PER_MS / US_PER_MS), each)).astype(np.int64), each)
+    some = each > 0
+    tenths = gaps[some].astype(np.float64) * (TENTHS_PER_MS / US_PER_MS)
+    return tally_whole(np.rint(metrics.itl(tenths, each[some])).astype(np.int64), each[some])
 
 
 def _token_sample(blocks: Sequence[Tally], requests: int, absent: int, per_ms: float) -> Sample:

@@ -10,6 +10,8 @@ from harness.protocol.dialects import Dialect
 from harness.protocol.http1 import HttpError, Response
 from harness.protocol.sse import FrameError, Framer
 
+BUNCHED_NS = 2_000_000
+"""Events of one read that arrived within this span were sent together; further apart, the reader was late."""
 DETAIL_BYTES = 1024
 """How much of an error body is kept."""
 
@@ -51,6 +53,7 @@ class Exchange:
 
     def _reset(self) -> None:
         self._at_ns = 0
+        self._late = False
         self._bytes = 0
         self._first_byte_ns: int | None = None
         self._headers_ns: int | None = None
@@ -80,13 +83,14 @@ class Exchange:
 
     def receive(self, chunk: Chunk) -> None:
         """Take response bytes as one read returned them; b"" is end of file."""
-        self.take(chunk.at_ns, chunk.data)
+        self.take(chunk.at_ns, chunk.data, chunk.since_ns)
 
-    def take(self, at_ns: int, data: bytes) -> None:
+    def take(self, at_ns: int, data: bytes, since_ns: int) -> None:
         """`receive` without a Chunk: the hot path."""
         if self.over:
             return
         self._at_ns = at_ns
+        self._late = at_ns - since_ns > BUNCHED_NS
         if not data:
             self._eof()
             return
@@ -221,7 +225,7 @@ class Exchange:
         timeline = self.timeline
         here = (self._reads, self.response.chunks)
         last = self._last_event
-        if here[0] == last[0] and here[1] != last[1]:
+        if self._late and here[0] == last[0] and here[1] != last[1]:
             timeline.coalesced += 1
         self._last_event = here
         if delta.answer and timeline.first_answer is None:

@@ -128,7 +128,8 @@ class Reading:
         self._connection = connection
         self._exchange = exchange
         self._timeouts = timeouts
-        self._pending: list[tuple[int, bytes]] = []
+        self._pending: list[tuple[int, bytes, int]] = []
+        self._poller: Poller
         self._mark = 1
         """Parse when so many reads are pending: one until the response is known to be chunked."""
         self._first_mark = first_mark
@@ -143,7 +144,7 @@ class Reading:
 
     def run(self, poller: Poller, request: bytes) -> bool:
         """Send and wait for the end. False: nothing came back and the connection was a kept one."""
-        exchange, connection = self._exchange, self._connection
+        exchange, connection, self._poller = self._exchange, self._connection, poller
         exchange.stamp_source = "kernel" if connection.kernel_stamps else "user"
         exchange.sent(clock.wall_ns(), None if connection.used else connection.connect_ns)
         try:
@@ -167,7 +168,7 @@ class Reading:
             self._wake()
             return
         pending = self._pending
-        pending.append((at_ns, data))
+        pending.append((at_ns, data, self._poller.clear_ns))
         self._reads += 1
         if len(pending) >= self._mark or len(data) < SHORT_READ or data.endswith(MAY_END):
             self._digest()
@@ -217,8 +218,8 @@ class Reading:
             self._served = False
             return
         take = exchange.take
-        for at_ns, data in pending:
-            take(at_ns, data)
+        for at_ns, data, since_ns in pending:
+            take(at_ns, data, since_ns)
         if exchange.response.headers_done:
             chunked = "transfer-encoding" in exchange.response.headers
             self._mark = (self._first_mark if self._mark == 1 else PENDING_READS) if chunked else 1

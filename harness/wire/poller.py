@@ -29,6 +29,8 @@ class EpollPoller:
     """fd → callback. Make it after a fork, in the process that uses it."""
 
     def __init__(self) -> None:
+        self.clear_ns = 0
+        """Whatever is read now arrived after this instant: every socket was looked at then. 0: not known."""
         self._epoll: Any = monkey.get_original("select", "epoll")()  # gevent hides it: it has no cooperative form
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._watcher = gevent.get_hub().loop.io(self._epoll.fileno(), READ)
@@ -70,16 +72,21 @@ class EpollPoller:
 
     def _drain(self) -> int:
         callbacks = self._callbacks
+        looked_ns = clock.wall_ns()
         ready = self._epoll.poll(0, MOST_EVENTS)
         for fd, _ in ready:
             callback = callbacks.get(fd)
             if callback is not None:  # an earlier callback of this turn may have removed it
                 callback()
+        if len(ready) < MOST_EVENTS:
+            self.clear_ns = looked_ns
         return len(ready)
 
 
 class WatcherPoller:
     """The same with one libev watcher a socket, where there is no epoll."""
+
+    clear_ns = 0
 
     def __init__(self) -> None:
         self._watchers: dict[int, Any] = {}

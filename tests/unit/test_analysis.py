@@ -1,7 +1,6 @@
 """Tables of records to judged levels: small runs worked out by hand, and the flat arithmetic against one record's."""
 
 from array import array
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from harness.model import (
     Timeline,
     Usage,
 )
+from harness.record.columns import HEALTH, RECORDS, health_batch, records_batch
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -43,47 +43,14 @@ NO_SLO = Slo()
 STAGE = Stage(
     level=0, load=2, warmup_at_ns=T0, hold_at_ns=T0 + 5 * S, end_at_ns=T0 + (5 + HOLD_S) * S, drained_by_ns=T0 + 60 * S
 )
-INT = pa.int32()
-SCHEMA = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("request_id", "due_ns", "start_ns", "headers_ns", "first_byte_ns")),
-        *((name, pa.int64()) for name in ("end_ns", "connect_ns")),
-        *((name, INT) for name in ("worker", "slot", "level", "status", "coalesced", "first_answer")),
-        *((name, pa.string()) for name in ("phase", "request_class", "outcome", "detail", "stamp_source")),
-        *((name, pa.string()) for name in ("finish_reason", "usage_source")),
-        ("retried", pa.bool_()),
-        ("gaps_us", pa.list_(INT)),
-        ("k", pa.list_(INT)),
-        *((name, INT) for name in ("prompt_tokens_asked", "output_tokens_asked", "usage_prompt_tokens")),
-        *((name, INT) for name in ("usage_completion_tokens", "usage_reasoning_tokens", "usage_cached_tokens")),
-        ("response_bytes", pa.int64()),
-    ]
-)
-HEALTH = pa.schema(
-    [
-        (name, pa.float64() if name in {"cpu", "runnable"} else INT if name in {"worker", "level"} else pa.int64())
-        for name in Health.__struct_fields__
-    ]
-)
 
 
 def table_of(records: list[Record]) -> pa.Table:
-    rows = []
-    for seen in records:
-        row = {name: getattr(seen, name) for name in Record.__struct_fields__ if name not in {"timeline", "usage"}}
-        row |= {f"usage_{name}": getattr(seen.usage, name) for name in Usage.__struct_fields__}
-        line = seen.timeline
-        stamps = [seen.start_ns or 0, *line.at_ns]
-        row["gaps_us"] = [(b - a) // 1000 for a, b in pairwise(stamps)]
-        row |= {"k": line.k and list(line.k), "first_answer": line.first_answer, "coalesced": line.coalesced}
-        rows.append(row)
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_batches([records_batch(records)], RECORDS)
 
 
 def beats_of(beats: list[Health]) -> pa.Table:
-    return pa.Table.from_pylist(
-        [{name: getattr(beat, name) for name in Health.__struct_fields__} for beat in beats], HEALTH
-    )
+    return pa.Table.from_batches([health_batch(beats)], HEALTH)
 
 
 def request(due_s: float, gaps_ms: list[float], **given: Any) -> Record:
@@ -214,7 +181,7 @@ def test_the_frame_agrees_with_single_records(rows: list[Any], shuffle: Any, bat
     """Whatever the order, batching and mixture of rows, flat arithmetic equals `metrics.measures` of each record."""
     records = [_random_record(place, row) for place, row in enumerate(rows)]
     shuffle.shuffle(records)
-    frame = frame_of(pa.Table.from_batches(table_of(records).to_batches(max_chunksize=batch), schema=SCHEMA))
+    frame = frame_of(pa.Table.from_batches(table_of(records).to_batches(max_chunksize=batch), schema=RECORDS))
     by_id = {seen.request_id: seen for seen in records}
     assert len(frame.rows) == len(records)
     for place, row in frame.rows.iterrows():
@@ -298,6 +265,11 @@ def test_itl_is_weighted_and_the_raw_gap_is_not() -> None:
     assert seen.tokens_per_event == pytest.approx(5 / 3)
 
 
+def test_an_event_that_states_no_token_has_no_itl() -> None:
+    seen = one_level([request(6, [50, 60, 20], k=array("q", [1, 0, 1]))], scenario(slo=Slo(itl_p99_ms=30)))
+    assert (seen.metrics["itl_ms"].n, seen.metrics["itl_ms"].max, seen.attainment) == (1, 20, 1.0)
+
+
 def test_open_loop_latency_counts_from_due() -> None:
     records = [request(5.5, [50, 20], start_ns=T0 + int(5.503 * S))]
     opened, closed = one_level(records, scenario("open")), one_level(records)
@@ -375,6 +347,14 @@ def test_a_clause_without_data_is_unjudged() -> None:
     seen = one_level(whole, scenario(slo=Slo(e2e_p50_ms=2000, ttft_p50_ms=100)))
     assert {clause.name: clause.held for clause in seen.clauses} == {"e2e_p50_ms": "held", "ttft_p50_ms": "unjudged"}
     assert (seen.held, seen.why) == ("unjudged", "ttft_p50_ms: no ttft was measured")
+
+
+def test_answers_of_one_token_leave_an_itl_clause_unjudged_but_are_good() -> None:
+    slo = Slo(itl_p99_ms=50, tps_per_user_min=10, ttft_p99_ms=100)
+    seen = one_level([request(6 + i / 10, [50]) for i in range(9)], scenario(slo=slo))
+    assert (seen.held, seen.attainment) == ("unjudged", 1.0)
+    assert seen.why == "itl_p99_ms: no itl was measured; tps_per_user_min: no tpot was measured"
+    assert seen.clauses[0].note == "a P99 of fewer than 368 values"
 
 
 def test_no_success_is_broken_and_nothing_due_is_unjudged() -> None:
@@ -477,6 +457,11 @@ def test_a_warm_up_that_was_too_short_is_noticed() -> None:
     assert settling([Series("TTFT", values)]) == "TTFT of the first 20 % of the hold is 5.3 × the rest"
 
 
+def test_a_level_that_still_warms_up_at_its_end_is_noticed() -> None:
+    values = np.linspace(300, 100, 400) * np.random.default_rng(6).lognormal(0, 0.2, 400)
+    assert settling([Series("TTFT", values)]).startswith("TTFT still falling: first half")
+
+
 def test_equal_or_few_values_are_settled() -> None:
     assert settling([Series("TTFT", np.full(300, 50.0)), Series("E2E", np.arange(1.0, 40.0))]) == ""
     assert settling([Series("TTFT", np.zeros(0))]) == ""
@@ -558,6 +543,13 @@ def test_a_report_of_two_levels() -> None:
     assert shown.e2e_ms == 180
     assert any("Fewer than 368 requests at 2 users, 4 users" in note for note in told.notes)
     assert any("reported no token count for 80 ok requests" in note for note in told.notes)
+
+
+def test_user_stamps_and_unsettled_levels_are_noted() -> None:
+    growing = [request(5 + i / 40, [30 + 4.0 * i, 20], stamp_source="user") for i in range(400)]
+    told = report(growing)
+    assert any("Arrivals at 2 users were stamped after the read" in note for note in told.notes)
+    assert any(note.startswith("Not settled at 2 users: TTFT still rising") for note in told.notes)
 
 
 def test_twelve_samples_are_enough_for_thirty_levels() -> None:

@@ -17,6 +17,7 @@ FINISH = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n
 USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n\n'
 ERROR = b'data: {"error":{"message":"engine died","code":500}}\n\n'
 END = b"0\r\n\r\n"
+LONG_AGO = -10_000_000
 
 
 def frame(**delta: object) -> bytes:
@@ -38,7 +39,7 @@ def exchange(*, stream: bool = True, **terms: object) -> Exchange:
 def judged(*reads: bytes, eof: bool = False, stream: bool = True) -> Record:
     talked = exchange(stream=stream)
     for at_ns, data in enumerate(reads, start=1):
-        talked.receive(Chunk(at_ns, data))
+        talked.receive(Chunk(at_ns, data, LONG_AGO))
     if eof:
         talked.receive(Chunk(len(reads) + 1, b""))
     assert talked.over
@@ -121,6 +122,13 @@ def test_headers_first_byte_and_end_have_their_own_stamps() -> None:
 
 def test_coalesced_counts_events_of_two_http_chunks_in_one_read() -> None:
     assert judged(HEAD, chunked(A, B, A), chunked(A, FINISH) + END).timeline.coalesced == 2
+
+
+@pytest.mark.parametrize(("since_ns", "coalesced"), [(9_999_999, 0), (1, 1), (0, 1)])
+def test_events_that_arrived_within_a_moment_are_not_coalesced(since_ns: int, coalesced: int) -> None:
+    talked = exchange()
+    talked.receive(Chunk(10_000_000, HEAD + chunked(A, B), since_ns))
+    assert talked.timeline.coalesced == coalesced
 
 
 def test_events_packed_into_one_http_chunk_by_the_server_are_not_coalesced() -> None:

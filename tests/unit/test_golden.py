@@ -53,7 +53,7 @@ def as_recorded(described: dict[str, Any], stream: bytes) -> list[Chunk]:
     chunks, at = [], 0
     for at_ns, size in described["recvs"]:
         if size > 0:
-            chunks.append(Chunk(at_ns, stream[at : at + size]))
+            chunks.append(Chunk(at_ns, stream[at : at + size], at_ns - 10_000_000))
             at += size
     assert at == len(stream)
     return chunks

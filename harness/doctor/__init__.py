@@ -1,0 +1,6 @@
+"""`tokenswarm doctor`: one short look at an endpoint, without locust or gevent; what was seen, and what to do about it."""
+
+from harness.doctor.examination import examine
+from harness.doctor.finding import Finding, exit_code
+
+__all__ = ["Finding", "examine", "exit_code"]
