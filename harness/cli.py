@@ -255,7 +255,9 @@ def engine(profile: str | None, port: int, bind: str, truth: Path | None) -> Non
     try:
         found = profiles.load(profile)
         options = server.Options(truth=truth)
-        server.serve(found, bind, port, options=options, on_ready=lambda at: click.echo(f"http://{bind}:{at} {profile}"))
+        server.serve(
+            found, bind, port, options=options, on_ready=lambda at: click.echo(f"http://{bind}:{at} {profile}")
+        )
     except ValueError as error:
         fail(str(error))
     except OSError as error:

@@ -12,7 +12,7 @@ from harness.analysis.frame import Frame
 from harness.clock import MS
 from harness.findings import Client
 from harness.metrics import limits, share
-from harness.model import Phase, Slo, Stage
+from harness.model import Outcome, Phase, Scenario, Slo, Stage
 
 
 class Threshold(Struct, frozen=True, kw_only=True):
@@ -39,6 +39,16 @@ LAG = Threshold(
     why="lateness is part of open-loop latency; 2 ms, or 1 % of the tightest TTFT limit, changes no verdict",
 )
 LAG_OF_TTFT = 0.01
+IDLE = Threshold(
+    limit=0.02,
+    reason="users stood idle {0:.1%} of the time before their next request left (limit {1:.0%})",
+    why="a closed loop times from the start, so lateness changes no latency; but N users are then fewer than N",
+)
+UNSENT = Threshold(
+    limit=0.0,
+    reason="{0:.1%} of due requests could not be sent from here (no file, port or socket left)",
+    why="load that was never offered says nothing about the server",
+)
 HUB = Threshold(
     limit=100.0,
     reason="the event loop was {0:.3g} ms late at P99 (limit {1:.0f} ms)",
@@ -53,6 +63,7 @@ ADVICE = {
     "coalesced": "add client processes (--processes 2, up to the cores) or spread workers over machines",
     "busy": "add client processes (--processes 2, up to the cores) or spread workers over machines",
     "lag": "add client processes (--processes 2, up to the cores) or spread workers over machines",
+    "unsent": "raise the limit of open files (ulimit -n), or spread workers over machines",
     "hub": "add client processes (--processes 2) and keep other work off the client's cores",
     "step": "let the clock settle (no NTP step during a run), then measure again",
 }
@@ -64,7 +75,7 @@ def health_frame(health: pa.Table) -> pd.DataFrame:
     return rows
 
 
-def client(frame: Frame, health: pd.DataFrame, stage: Stage, slo: Slo) -> Client:
+def client(frame: Frame, health: pd.DataFrame, stage: Stage, scenario: Scenario) -> Client:
     """The client during the hold of one level; worst worker."""
     level = health[health["level"] == stage.level]
     hold = level[(level["at_ns"] > stage.hold_at_ns) & (level["at_ns"] <= stage.end_at_ns)]
@@ -72,7 +83,9 @@ def client(frame: Frame, health: pd.DataFrame, stage: Stage, slo: Slo) -> Client
     rows = rows[rows["phase"] == Phase.HOLD]
     by_worker = hold.groupby("worker")
     cpu, runnable = by_worker["cpu"].mean(), by_worker["runnable"].mean()
-    lag_ms = tally(rows["start"].to_numpy() / MS).quantile(0.99)
+    late_ns = rows["start"] - rows["connect"].fillna(0.0)  # connection set-up is the server's and the network's time
+    lag_ms = tally(late_ns.to_numpy() / MS).quantile(0.99)
+    unsent = share(float((rows["outcome"] == Outcome.NOT_SENT).sum()), float(len(rows)))
     hub_ms = tally(hold["hub_delay_ns"].to_numpy(dtype=np.float64) / MS).quantile(0.99)
     coalesced = share(float(rows["coalesced"].sum()), float(rows["events"].sum())) or 0.0
     step_ms = _clock_step_ms(level)
@@ -80,7 +93,8 @@ def client(frame: Frame, health: pd.DataFrame, stage: Stage, slo: Slo) -> Client
     found = {
         "coalesced": _said(COALESCED, coalesced),
         "busy": _said(BUSY, busy),
-        "lag": _said(LAG, lag_ms, limit=_lag_limit_ms(slo)),
+        "lag": _late(late_ns, rows["end"], lag_ms, scenario),
+        "unsent": _said(UNSENT, unsent),
         "hub": _said(HUB, hub_ms),
         "step": _said(STEP, step_ms),
     }
@@ -102,6 +116,13 @@ def client(frame: Frame, health: pd.DataFrame, stage: Stage, slo: Slo) -> Client
 def _said(threshold: Threshold, value: float | None, limit: float | None = None) -> str:
     limit = threshold.limit if limit is None else limit
     return "" if value is None or value <= limit else threshold.reason.format(value, limit)
+
+
+def _late(late_ns: "pd.Series[float]", end_ns: "pd.Series[float]", lag_ms: float | None, scenario: Scenario) -> str:
+    """Open loop: lateness is part of the latency. Closed loop: it only makes the load lighter than it says."""
+    if scenario.load.loop == "open":
+        return _said(LAG, lag_ms, limit=_lag_limit_ms(scenario.slo))
+    return _said(IDLE, share(float(late_ns.sum()), float(end_ns.sum())))
 
 
 def _lag_limit_ms(slo: Slo) -> float:

@@ -62,7 +62,7 @@ def measured(frame: Frame, health: pa.Table, scenario: Scenario, stages: list[St
     """One Measured for each stage, in the order given."""
     beats = health_frame(health)
     holds = [Hold(frame=frame, stage=stage, scenario=scenario) for stage in stages]
-    return [_measured(hold, client(frame, beats, hold.stage, scenario.slo)) for hold in holds]
+    return [_measured(hold, client(frame, beats, hold.stage, scenario)) for hold in holds]
 
 
 def _measured(hold: Hold, seen: Client) -> Measured:

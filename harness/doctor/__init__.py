@@ -1,4 +1,4 @@
-"""`tokenswarm doctor`: one short look at an endpoint, without locust or gevent; what was seen, and what to do about it."""
+"""`tokenswarm doctor`: one short look at an endpoint, without locust or gevent: findings, with remedies."""
 
 from harness.doctor.examination import examine
 from harness.doctor.finding import Finding, exit_code

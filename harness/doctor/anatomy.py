@@ -32,7 +32,7 @@ def anatomy(chunks: Sequence[Chunk], parse_delta: Callable[[bytes], Delta]) -> A
     """As far as the response can be read; what follows a fault is left out."""
     pieces = list(_body(chunks))
     frames: list[Frame] = []
-    with contextlib.suppress(FrameError, ValueError):  # the Exchange of these bytes reports it
+    with contextlib.suppress(FrameError, ValueError, RecursionError):  # the Exchange of these bytes reports it
         for at_ns, data in _events(pieces):
             frames.append(Frame(at_ns, parse_delta(data).is_token))
     return Anatomy(frames=frames, comments=len(_COMMENT.findall(b"".join(piece for _, piece in pieces))))

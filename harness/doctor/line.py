@@ -3,17 +3,14 @@
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator
 
 from harness import clock
+from harness.doctor.seen import ProxyRefused, Way
 from harness.wire.endpoint import Endpoint
 from harness.wire.stamps import ANCILLARY_BYTES, ask_for_stamps, timespec
 
 READ_BYTES = 16 * 1024
-
-Step = Literal["name", "tcp", "proxy", "tls"]
 
 
 class Deadline:
@@ -27,6 +24,11 @@ class Deadline:
         """Nothing is left."""
         return clock.mono_ns() >= self.at_ns
 
+    def sooner(self, seconds: float) -> "Deadline":
+        """So many seconds from now, unless this one comes first."""
+        other = Deadline(seconds)
+        return other if other.at_ns < self.at_ns else self
+
     def left_s(self) -> float:
         """Seconds left. Raises TimeoutError when there are none."""
         left_ns = self.at_ns - clock.mono_ns()
@@ -35,37 +37,11 @@ class Deadline:
         return left_ns / clock.S
 
 
-@dataclass(slots=True, kw_only=True)
-class Way:
-    """How a connection came about. Mutable: filled in as far as it gets. None: not reached, or not needed."""
-
-    step: Step = "name"
-    """The step under way, or the last one."""
-    error: OSError | ValueError | None = None
-    """Why that step failed; None: connected."""
-    addresses: int = 0
-    address: str = ""
-    """The numeric address that answered."""
-    resolve_ns: int | None = None
-    tcp_ns: int | None = None
-    tunnel_ns: int | None = None
-    tls_ns: int | None = None
-    tls_version: str = ""
-    certificate: Mapping[str, Any] = field(default_factory=dict)
-    """As `getpeercert` gives it: empty unless it was verified."""
-    kernel_stamps: bool = False
-    """The kernel agreed to stamp what arrives."""
-
-
-class ProxyRefused(OSError):
-    """The proxy answered CONNECT with something else than 200. The message is its status line."""
-
-
 class Line:
     """A connected socket that yields stamped bytes."""
 
     def __init__(self, sock: socket.socket, way: Way) -> None:
-        self.connect_ns = sum(took or 0 for took in (way.resolve_ns, way.tcp_ns, way.tunnel_ns, way.tls_ns))
+        self.connect_ns = way.connect_ns
         self._sock = sock
         self._secure = isinstance(sock, ssl.SSLSocket)
 

@@ -41,7 +41,7 @@ def knee_of(levels: Sequence[Level], axis: Axis) -> Knee:
         running=holding.running if holding else None,
         cost_per_million_output_tokens=holding.cost_per_million_output_tokens if holding else None,
         probes=[level.index for level in levels],
-        text=_text(found, levels, axis) + _inversions(levels, breaks),
+        text=_text(found, levels, axis) + _gap(levels, found, axis) + _inversions(levels, breaks),
     )
 
 
@@ -63,7 +63,13 @@ def _text(found: str, levels: Sequence[Level], axis: Axis) -> str:
     return f"undecided: {why}" + (f"; held up to {held}" if held else "")
 
 
+def _gap(levels: Sequence[Level], found: str, axis: Axis) -> str:
+    """The search ended on a level inside the bracket that could not be judged: say so."""
+    if found != "bracket" or levels[-1].held != "unjudged":
+        return ""
+    return f" ({load_words(levels[-1].load, axis)}, between them, could not be judged: {levels[-1].why})"
+
+
 def _inversions(levels: Sequence[Level], breaks: float | None) -> str:
     above = [level.load for level in levels if breaks is not None and level.held == "held" and level.load > breaks]
     return f" (not monotone: {', '.join(f'{load:g}' for load in above)} held above it)" if above else ""
-

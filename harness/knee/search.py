@@ -12,7 +12,8 @@ from msgspec import Struct
 from harness.findings import Level
 
 UNJUDGED_TRIES = 2
-"""A level that could not be judged is measured once more before the search gives up."""
+"""A level that could not be judged, be it for a neighbour on the client's cores, is measured once more; then the search
+gives up."""
 
 
 class Probe(Struct, frozen=True):
@@ -78,7 +79,7 @@ def bracket(history: Sequence[Level]) -> tuple[float | None, float | None]:
 def _again(history: Sequence[Level]) -> Probe | Stop:
     last = history[-1]
     tries = sum(level.load == last.load for level in history)
-    if last.client.limited or tries >= UNJUDGED_TRIES:
+    if tries >= UNJUDGED_TRIES:
         return Stop(f"level {last.load:g} could not be judged: {last.why}")
     return Probe(last.load)
 

@@ -63,9 +63,7 @@ def report_of(directory: Path) -> Report:
         return report
     knee = knee_of(report.levels, axis)
     judged_by = knee if header.plan == "knee" else None
-    return msgspec.structs.replace(
-        report, knee=knee, verdict=run_verdict(report.levels, report.ledger, judged_by)
-    )
+    return msgspec.structs.replace(report, knee=knee, verdict=run_verdict(report.levels, report.ledger, judged_by))
 
 
 def write_report(directory: Path, report: Report) -> Path:
