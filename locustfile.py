@@ -15,6 +15,7 @@ from harness.run.master import Master
 from harness.run.order import Asked, CannotRun, order, outfit, scenario_of
 from harness.run.process import Process
 from harness.run.shape import Run
+from harness.run.stop import end_on_sigterm
 from harness.run.tap import tap
 from harness.users import StreamUser
 
@@ -44,6 +45,8 @@ def wire(environment: Any, runner: Any, **_: Any) -> None:
         said(scenario_of, asked(options, environment.host))  # bad input ends the command here, before any load
         master = Master(environment, lambda: said(order, asked(options, environment.host), os.environ))
         Run.conduct = staticmethod(master.conduct)
+        if options.headless:
+            end_on_sigterm()
 
 
 def asked(options: Namespace, host: str | None) -> Asked:

@@ -132,6 +132,7 @@ def _quoted(text: str) -> str:
 
 
 @main.command()
+@target_options
 @load_options
 def demo(**options: Any) -> None:
     """Find the knee of an embedded engine: about a minute, nothing else needed."""
@@ -171,6 +172,7 @@ def _load(name: str | None, plan: str, options: dict[str, Any]) -> int:
     from harness import launch
 
     overrides = overrides_of(options)
+    launch.heed_signals()
     try:
         scenario = _quick(options, overrides) if name is None else launch.scenario_named(name, overrides)
         launched = launch.Launch(
@@ -184,6 +186,10 @@ def _load(name: str | None, plan: str, options: dict[str, Any]) -> int:
             directory = launch.load(launched, host)
     except ValueError as error:
         fail(str(error))
+    except launch.AlreadySaid:
+        sys.exit(2)
+    except KeyboardInterrupt:
+        fail("stopped before the run began")
     return _show(directory)
 
 
@@ -242,9 +248,16 @@ def report(run_directory: Path) -> None:
 @click.argument("profile", required=False)
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any free port.")
 @click.option("--bind", default="127.0.0.1", show_default=True, metavar="ADDRESS")
-@click.option("--truth", type=click.Path(path_type=Path), help="Write what was truly sent to this file.")
-def engine(profile: str | None, port: int, bind: str, truth: Path | None) -> None:
-    """Serve an embedded engine: continuous batching in real time, with vLLM's API and metrics. Without a name: list."""
+@click.option("--model", metavar="NAME", help="Name under /v1/models. [default: the profile's]")
+@click.option("--api-key-env", metavar="NAME", help="Ask for the key that this environment variable holds.")
+@click.option("--truth", type=click.Path(), help="Append what was truly sent, and when, to this file.")
+@click.option("--fault", metavar="NAME", help="Go wrong in this way, e.g. stall, cut, rst, 429, error-later.")
+@click.option("--fault-every", type=click.IntRange(min=1), default=1, show_default=True, help="Only every Nth request.")
+def engine(profile: str | None, port: int, bind: str, **options: Any) -> None:
+    """Serve an embedded engine: continuous batching in real time, with vLLM's API and metrics.
+
+    PROFILE is a file or the name of a shipped one; without it, those are listed.
+    """
     from harness.engine import profile as profiles
     from harness.engine import server
 
@@ -253,15 +266,34 @@ def engine(profile: str | None, port: int, bind: str, truth: Path | None) -> Non
             click.echo(f"{name:18} {' '.join(profiles.load(name).source.split())}")
         return
     try:
-        found = profiles.load(profile)
-        options = server.Options(truth=truth)
         server.serve(
-            found, bind, port, options=options, on_ready=lambda at: click.echo(f"http://{bind}:{at} {profile}")
+            profiles.load(profile),
+            bind,
+            port,
+            options=_engine_options(options),
+            on_ready=lambda at: click.echo(f"http://{bind}:{at} {profile}"),
         )
     except ValueError as error:
         fail(str(error))
     except OSError as error:
         fail(f"engine: cannot listen on {bind}:{port}: {error.strerror}; choose another --port")
+
+
+def _engine_options(options: dict[str, Any]) -> Any:
+    import os
+
+    from harness.engine import faults, server
+
+    name = options["api_key_env"]
+    if name and not os.environ.get(name):
+        raise ValueError(f"engine: --api-key-env: the environment variable {name} is not set; export it")
+    return server.Options(
+        model=options["model"],
+        api_key=os.environ[name] if name else None,
+        truth=options["truth"],
+        fault=faults.fault(options["fault"]) if options["fault"] else None,
+        fault_every=options["fault_every"],
+    )
 
 
 @main.group()

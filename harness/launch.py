@@ -18,7 +18,13 @@ from harness.model import Scenario
 
 READY_S = 20.0
 STOP_S = 5.0
+USERS_FAULT = 2
+"""Exit code of Locust on our locustfile when a line on stderr says what is wrong."""
 STARTER = ("locustfile.py", "scenarios", "dashboards")
+
+
+class AlreadySaid(Exception):
+    """There is no run, and one line on stderr has said why."""
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -68,19 +74,25 @@ def engine(profile: str, *options: str) -> Iterator[str]:
 
 
 def load(asked: Launch, host: str) -> Path:
-    """Run Locust on our locustfile until it ends; returns the run directory. Raises ValueError when no run was made.
+    """Run Locust on our locustfile until it ends; returns the run directory.
 
-    Ctrl-C reaches Locust too, which ends the run in order; this process waits for that.
+    Raises ValueError or AlreadySaid when no run was made; then nothing of it stays.
     """
     directory = asked.directory or Path("runs") / run_id(asked.scenario.name)
-    if (directory / "header.json").exists():
-        raise ValueError(f"{directory}: holds a run already; choose another --out, or remove it")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        taken = any(directory.iterdir())
+    except OSError as error:
+        raise ValueError(f"{directory}: cannot be the run directory ({error.strerror}); choose another --out") from None
+    if taken:
+        raise ValueError(f"{directory}: is not empty; choose another --out, or remove it")
     written = directory / "scenario.yaml"
     written.write_text(scenario.dump(asked.scenario), encoding="utf-8")
     code = _locust(locust_command(asked, host, directory, written))
     if not (directory / "header.json").exists():
         shutil.rmtree(directory, ignore_errors=True)
+        if code == USERS_FAULT:
+            raise AlreadySaid
         raise ValueError(f"the run did not start (exit {code}); the reason stands above")
     return directory
 
@@ -116,14 +128,24 @@ def copy_starter(directory: Path) -> list[Path]:
     return [directory / source.name for source in sources]
 
 
+def heed_signals() -> None:
+    """SIGTERM and SIGHUP end this process in order, as Ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+
+
 def _locust(command: list[str]) -> int:
-    """Exit code of Locust; its own statistics go nowhere, its log and our progress to stderr."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    """Exit code of Locust; its own statistics go nowhere, its log and our progress to stderr.
+
+    In a process group of its own Ctrl-C does not reach it and its workers all at once: it is told once, ends the run
+    in order, and this process waits for that.
+    """
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0)
     while True:
         try:
             return process.wait()
-        except KeyboardInterrupt:  # Locust got it too, and is ending the run
-            continue
+        except KeyboardInterrupt:
+            process.terminate()
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

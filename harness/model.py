@@ -283,6 +283,10 @@ class Delta(Struct, frozen=True, kw_only=True):
         return self.answer or self.reasoning or self.tool
 
 
+ANSWER = Delta(answer=True)
+"""The frame of nearly every token: shared, so that the hot path makes no object and knows it by identity."""
+
+
 class Outcome(StrEnum):
     """How a due request ended: exactly one of these."""
 

@@ -57,7 +57,7 @@ _TOKENS = (
     Field("usage_completion_tokens", "tokens", "request", "field", "Output tokens as the server counted them"),
     Field("usage_reasoning_tokens", "tokens", "request", "field", "Of these, reasoning"),
     Field("usage_cached_tokens", "tokens", "request", "field", "Prompt tokens served from a cache"),
-    Field("response_bytes", "bytes", "request", "field", "Size of the response body"),
+    Field("response_bytes", "bytes", "request", "field", "Bytes of the response, head and framing included"),
 )
 
 _LATENCIES = (

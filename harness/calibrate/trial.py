@@ -123,7 +123,7 @@ def rung(trial: Trial, found: Joined, source: Source, cpu: float, queued: float)
 
 @contextlib.contextmanager
 def emitter(trial: Trial) -> Iterator[Source]:
-    """A fresh emitter on its core; once it has ended, the Source holds its truth. Raises NoTrial when it cannot start."""
+    """A fresh emitter on its core; once it has ended, the Source holds its truth. Raises NoTrial."""
     with tempfile.TemporaryDirectory(prefix="tokenswarm-") as folder:
         truth = Path(folder) / "truth"
         process = subprocess.Popen(_emitter_command(trial, truth), stdout=subprocess.PIPE, text=True)
@@ -148,7 +148,7 @@ def emitter(trial: Trial) -> Iterator[Source]:
 
 
 def queued_share(pid: int) -> float:
-    """Of a living process: time it was ready without a core / all the time it was ready; 0.0 where the system is silent."""
+    """Of a living process: time it was ready without a core / time it was ready; 0.0 where the system is silent."""
     try:
         on_cpu, queued, _ = Path(f"/proc/{pid}/schedstat").read_text(encoding="ascii").split()
     except (OSError, ValueError):

@@ -122,12 +122,13 @@ def converse(line: Line, exchange: Exchange, request: bytes, deadline: Deadline)
             at_ns, data, by_kernel = line.read(deadline)
             exchange.stamp_source = "kernel" if by_kernel else exchange.stamp_source or "user"
             chunks.append(Chunk(at_ns, data))
-            exchange.take(at_ns, data)
+            exchange.receive(chunks[-1])
             if exchange.done and not exchange.over:
                 deadline = deadline.sooner(AFTER_DONE_S)
     except TimeoutError:
         late = Outcome.TIMEOUT_BETWEEN_TOKENS if exchange.has_token else Outcome.TIMEOUT_FIRST_TOKEN
-        exchange.fail(late, "no end within the time limit", clock.wall_ns())
+        now_ns = clock.wall_ns()
+        exchange.fail(late, f"given up after {(now_ns - (exchange.start_ns or now_ns)) / clock.S:.1f} s", now_ns)
     except RecursionError:
         exchange.fail(Outcome.MALFORMED, "JSON nested too deeply", clock.wall_ns())
     except OSError as error:

@@ -32,7 +32,7 @@ NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENG
 def reach_findings(where: Endpoint, target: Target, way: Way, now_ns: int) -> list[Finding]:
     """One finding for each step that was tried, in order; the last is bad if the way ended there."""
     steps = {"name": _name, "tcp": _tcp, "proxy": _proxy}
-    found = []
+    found: list[Finding] = []
     for step, finding in steps.items():
         if way.error is not None and way.step == step:
             return [*found, _failed(where, way)]
@@ -189,7 +189,7 @@ def clock_finding(looks: Sequence[Look]) -> Finding:
     if not bounds:
         return note("clock", "no Date header: clocks not compared", "compare server logs with the record log with care")
     low, high = min(bounds, key=lambda bound: bound[1] - bound[0])
-    off = (low + high) / 2
+    off = round((low + high) / 2, 1) + 0.0  # + 0.0: never "-0.0"
     what = f"server's clock − ours = {off:+.1f} s (± {(high - low) / 2:.1f} s, from the Date header)"
     if low <= CLOCK_S and high >= -CLOCK_S:
         return good("clock", what)

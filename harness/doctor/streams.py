@@ -13,7 +13,7 @@ from harness.doctor.seen import Look
 
 LUMP_NS = 200 * clock.US
 """Token events nearer than this came together: no model makes them so fast."""
-FEW_EVENTS = 4
+FEW_EVENTS = 2
 ROLE_LEAD_NS = 5 * clock.MS
 ROLE_LEAD_SHARE = 0.1
 
@@ -54,7 +54,7 @@ def streaming(looks: Sequence[Look]) -> Finding:
 
 def role_frame(looks: Sequence[Look]) -> Finding:
     """Does a frame without content come long before the first token?"""
-    leads_ns = [lead_ns for look in looks if (lead_ns := _role_lead_ns(look)) is not None]
+    leads_ns = [lead for look in looks if (lead := _role_lead_ns(look)) is not None]
     if not leads_ns:
         return good("role-frame", "the first frame carries the first token")
     lead_ns, wait_ns = median(leads_ns), median(_ttft_ns(look) for look in looks)
@@ -131,7 +131,7 @@ def keep_alive(looks: Sequence[Look], *, wanted: bool) -> Finding:
         return note("keep-alive", f"offered, but the connection was closed before the next request; {cost}", remedy)
     if kept:
         return good("keep-alive", f"{counted(kept, 'further request')} on the connection of the one before")
-    if any(look.record.status and not look.keeps for look in looks):
+    if any(look.ended != "open" and look.record.status and not look.keeps for look in looks):
         return note("keep-alive", f"the connection is closed after each answer; {cost}", remedy)
     return note("keep-alive", "not tested", "see the other findings first")
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from harness.model import Arrival, Chunk, Delta, Outcome, Record, Timeline, Usage
+from harness.model import ANSWER, Arrival, Chunk, Delta, Outcome, Record, Timeline, Usage
 from harness.protocol.dialects import Dialect
 from harness.protocol.http1 import HttpError, Response
 from harness.protocol.sse import FrameError, Framer
@@ -65,11 +65,12 @@ class Exchange:
         self._usage: Usage | None = None
         self._stated: array[int] = array("q")
         self._counted = 0
-        self._last_event: tuple[int, int] = (-1, -1)
+        self._event_read = self._event_chunk = -1
         self._reads = 0
         self._body: list[bytes] = []
+        self._framed: bool | None = None
         self._framer = Framer()
-        self.response = Response(self._on_plain)
+        self.response = Response(self._on_piece)
 
     # --- what the wire tells ------------------------------------------------------------------------------------------
 
@@ -176,30 +177,30 @@ class Exchange:
         kind = self.response.headers.get("content-type", "text/event-stream")
         return self._stream and self.response.status == 200 and kind.lower().startswith("text/event-stream")
 
-    def _on_plain(self, piece: bytes) -> None:
-        """The first piece of body decides how the rest is read."""
-        coding = self.response.headers.get("content-encoding", "identity")
-        if self._is_stream() and coding != "identity":
-            self._fault = f"stream compressed with {coding} though we asked for identity: tokens cannot be timed"
-        elif self._is_stream():
-            self.response.on_body = self._on_frames
-            self._on_frames(piece)
-        else:
-            self.response.on_body = self._body.append
+    def _on_piece(self, piece: bytes) -> None:
+        """Body without its transfer coding. The first piece decides how all are read."""
+        if self._framed is None:
+            self._framed = self._is_readable_stream()
+        if not self._framed:
             self._body.append(piece)
-
-    def _on_frames(self, piece: bytes) -> None:
-        if (  # one whole event of one line, as nearly every chunk is
+        elif (  # one whole event of one line, as nearly every chunk is
             self._framer.idle
-            and piece.startswith(b"data: ")
-            and piece.endswith(b"\n\n")
+            and piece[:6] == b"data: "
+            and piece[-2:] == b"\n\n"
             and piece.find(b"\n") == len(piece) - 2
             and b"\r" not in piece
         ):
             self._on_event(b"", piece[6:-2])
-            return
-        for kind, data in self._framer.feed(piece):
-            self._on_event(kind, data)
+        else:
+            for kind, data in self._framer.feed(piece):
+                self._on_event(kind, data)
+
+    def _is_readable_stream(self) -> bool:
+        coding = self.response.headers.get("content-encoding", "identity")
+        if self._is_stream() and coding != "identity":
+            self._fault = f"stream compressed with {coding} though we asked for identity: tokens cannot be timed"
+            return False
+        return self._is_stream()
 
     def _on_event(self, kind: bytes, data: bytes) -> None:
         if data == b"[DONE]":
@@ -214,6 +215,8 @@ class Exchange:
             return
         if delta.answer or delta.reasoning or delta.tool:
             self._on_token(delta)
+            if delta is ANSWER:
+                return
         if delta.usage is not None:
             self._usage = delta.usage
         if delta.finish is not None:
@@ -223,14 +226,15 @@ class Exchange:
 
     def _on_token(self, delta: Delta) -> None:
         timeline = self.timeline
-        here = (self._reads, self.response.chunks)
-        last = self._last_event
-        if self._late and here[0] == last[0] and here[1] != last[1]:
+        reads, chunks = self._reads, self.response.chunks
+        if reads == self._event_read and chunks != self._event_chunk and self._late:
             timeline.coalesced += 1
-        self._last_event = here
-        if delta.answer and timeline.first_answer is None:
+        self._event_read, self._event_chunk = reads, chunks
+        if timeline.first_answer is None and delta.answer:
             timeline.first_answer = len(timeline.at_ns)
         timeline.at_ns.append(self._at_ns)
+        if delta is ANSWER:
+            return
         if delta.tokens is not None:
             self._stated.append(delta.tokens)
         elif delta.usage is not None and delta.usage.completion_tokens is not None:  # cumulative, in every frame

@@ -30,27 +30,34 @@ class Response:
         self.surplus = False
         """Bytes came after the end of the message: the connection must not be used again."""
         self._header_bytes = 0
-        self.on_body = on_body
+        self.on_body = on_body  # llhttp takes hold of it for good
         self._parser = httptools.HttpResponseParser(self)
+        self._feed = self._parser.feed_data
 
     def feed(self, data: bytes) -> None:
         """Take response bytes. Raises HttpError on bytes that are not HTTP/1.1 or on endless headers."""
         if self.complete:
             self.surplus = True
             return
-        if not self.headers_done:
-            self._header_bytes += len(data)
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserCallbackError as error:
-            raise error.__context__ or error from None
-        except httptools.HttpParserUpgrade:
+            self._feed(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._explain(error)
+        if not self.headers_done:
+            self._bound_headers(len(data))
+
+    def _explain(self, error: Exception) -> None:
+        if isinstance(error, httptools.HttpParserCallbackError):
+            raise error.__context__ or error from None  # what our own callback raised
+        if isinstance(error, httptools.HttpParserUpgrade):
             raise HttpError("switched protocols") from None
-        except httptools.HttpParserError as error:
-            if not self.complete:
-                raise HttpError(f"not HTTP/1.1: {error}") from None
-            self.surplus = True
-        if self._header_bytes > MAX_HEADER_BYTES and not self.headers_done:
+        if not self.complete:
+            raise HttpError(f"not HTTP/1.1: {error}") from None
+        self.surplus = True
+
+    def _bound_headers(self, size: int) -> None:
+        self._header_bytes += size
+        if self._header_bytes > MAX_HEADER_BYTES:
             raise HttpError(f"headers over {MAX_HEADER_BYTES} bytes")
 
     # llhttp's callbacks

@@ -27,11 +27,8 @@ class Framer:
         self._type = b""
         self._skip_lf = False
         self._first = True
-
-    @property
-    def idle(self) -> bool:
+        self.idle = False
         """Nothing of an event has been seen yet and the next byte starts a line."""
-        return not (self._line or self._data or self._type or self._first or self._skip_lf)
 
     def feed(self, piece: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield every event that ends in this piece. Raises FrameError on an event over the limit."""
@@ -52,6 +49,7 @@ class Framer:
             if event:
                 yield event
         self._line += piece[start:]
+        self.idle = not (self._line or self._data or self._type or self._first or self._skip_lf)
         if len(self._line) + self._size > self._limit:
             raise FrameError(f"an event over {self._limit} bytes")
 

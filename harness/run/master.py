@@ -11,10 +11,8 @@ import psutil
 from locust.env import Environment
 from msgspec import Struct
 
-from harness import __version__, clock, scenario
+from harness import __version__, clock
 from harness.findings import Level, Report
-from harness.knee import search
-from harness.knee.search import NextProbe
 from harness.model import RunHeader, Scenario, Stage
 from harness.run import results
 from harness.run.conductor import Conductor, Job
@@ -45,6 +43,7 @@ class Master:
 
     def conduct(self) -> None:
         """A whole run: header, levels, report; the verdict's exit code is Locust's."""
+        self._environment.process_exit_code = 2  # until it is judged: Locust reads this before it ends a run
         order = self._order()
         header = self._header(order)
         directory = order.directory or Path("runs") / header.run_id
@@ -61,7 +60,13 @@ class Master:
 
         try:
             self._conductor.run(
-                Job(header=header, directory=directory, next_probe=plan(order), judge=_judge, notice=notice)
+                Job(
+                    header=header,
+                    directory=directory,
+                    next_probe=results.next_probe(header),
+                    judge=_judge,
+                    notice=notice,
+                )
             )
         finally:
             beating.kill()
@@ -90,15 +95,6 @@ class Master:
             command=order.command or " ".join(sys.argv),
             machine=machine(),
         )
-
-
-def plan(order: Order) -> NextProbe:
-    """The levels as listed, or the knee search over them."""
-    load = order.scenario.load
-    levels = scenario.levels(load)
-    if order.plan != "knee":
-        return search.listed(levels)
-    return search.knee(search.Grid(ladder=levels, whole=load.loop == "closed", precision=load.precision))
 
 
 def machine() -> dict[str, str]:

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import msgspec
 
+from harness import scenario
 from harness.analysis.frame import frame_of
 from harness.analysis.levels import levels
 from harness.analysis.report import report_value
-from harness.findings import Level, Report
+from harness.findings import Level, Report, Verdict
+from harness.knee import search
 from harness.knee.bracket import Axis, knee_of
-from harness.knee.verdict import run_verdict
+from harness.knee.search import NextProbe, Stop
+from harness.knee.verdict import load_words, run_verdict
 from harness.model import RunHeader, Stage
 from harness.record.log import read_health, read_records
 from harness.report import document, markdown, page
@@ -50,8 +53,8 @@ def read_stages(directory: Path) -> list[Stage]:
 
 def judged(directory: Path, stages: Sequence[Stage]) -> list[Level]:
     """The levels of these stages, from the log."""
-    scenario = read_header(directory).scenario
-    return levels(frame_of(read_records(directory)), read_health(directory), scenario, list(stages))
+    asked = read_header(directory).scenario
+    return levels(frame_of(read_records(directory)), read_health(directory), asked, list(stages))
 
 
 def report_of(directory: Path) -> Report:
@@ -59,11 +62,25 @@ def report_of(directory: Path) -> Report:
     header, stages = read_header(directory), read_stages(directory)
     report = report_value(header, stages, read_records(directory), read_health(directory))
     axis: Axis = "users" if header.scenario.load.loop == "closed" else "rate"
-    if header.plan != "knee" and len(report.levels) < 2:
+    if header.plan == "knee" or len(report.levels) > 1:
+        knee = knee_of(report.levels, axis)
+        judged_by = knee if header.plan == "knee" else None
+        verdict = run_verdict(report.levels, report.ledger, judged_by)
+        report = msgspec.structs.replace(report, knee=knee, verdict=verdict)
+    left = next_probe(header)(report.levels)
+    if isinstance(left, Stop):
         return report
-    knee = knee_of(report.levels, axis)
-    judged_by = knee if header.plan == "knee" else None
-    return msgspec.structs.replace(report, knee=knee, verdict=run_verdict(report.levels, report.ledger, judged_by))
+    text = f"stopped early, before {load_words(left.load, axis)} was measured; until then: {report.verdict.text}"
+    return msgspec.structs.replace(report, verdict=Verdict(held="unjudged", text=text, exit_code=2))
+
+
+def next_probe(header: RunHeader) -> NextProbe:
+    """What a run measures: the levels as listed, or the knee search over them."""
+    load = header.scenario.load
+    loads = scenario.levels(load)
+    if header.plan != "knee":
+        return search.listed(loads)
+    return search.knee(search.Grid(ladder=loads, whole=load.loop == "closed", precision=load.precision))
 
 
 def write_report(directory: Path, report: Report) -> Path:

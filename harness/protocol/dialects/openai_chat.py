@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from harness.model import Delta, RequestSpec, Scenario
+from harness.model import ANSWER, Delta, RequestSpec, Scenario
 from harness.protocol.dialects.openai import WireUsage, decoded, error_text, generation_fields
 
 PATH = "/v1/chat/completions"
@@ -43,9 +43,8 @@ class _Body(Struct, frozen=True, gc=False):
 
 
 _BODY = msgspec.json.Decoder(_Body | None)
+_decode = _BODY.decode
 _SILENT = Delta()
-_ANSWER = Delta(answer=True)
-"""The frame of nearly every token: shared, so that the hot path makes no object."""
 
 
 def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str, Any]:
@@ -59,7 +58,10 @@ def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str,
 
 def parse_delta(data: bytes) -> Delta:
     """One frame of a stream. Raises ValueError when it is not a JSON object of the dialect."""
-    body = decoded(_BODY, data)
+    try:
+        body = _decode(data)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from None
     if body is None:
         return _SILENT
     if len(body.choices) == 1 and body.usage is None and body.error is None:
@@ -67,7 +69,7 @@ def parse_delta(data: bytes) -> Delta:
         message = choice.delta
         plain = choice.finish_reason is None and choice.token_ids is None and message is not None
         if plain and message.content and message.reasoning_content is message.reasoning is message.tool_calls is None:
-            return _ANSWER
+            return ANSWER
     return _delta(body)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from harness.model import Delta, RequestSpec, Scenario
+from harness.model import ANSWER, Delta, RequestSpec, Scenario
 from harness.protocol.dialects.openai import WireUsage, decoded, error_text, generation_fields
 
 PATH = "/v1/completions"
@@ -27,7 +27,6 @@ class _Body(Struct, frozen=True, gc=False):
 
 _BODY = msgspec.json.Decoder(_Body | None)
 _SILENT = Delta()
-_ANSWER = Delta(answer=True)
 
 
 def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str, Any]:
@@ -43,7 +42,7 @@ def parse_delta(data: bytes) -> Delta:
     if len(body.choices) == 1 and body.usage is None and body.error is None:
         choice = body.choices[0]
         if choice.text and choice.finish_reason is None and choice.token_ids is None:
-            return _ANSWER
+            return ANSWER
     return _delta(body)
 
 
