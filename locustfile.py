@@ -43,8 +43,8 @@ def wire(environment: Any, runner: Any, **_: Any) -> None:
         environment.events.test_stop.add_listener(lambda **_: process.end())
     if not isinstance(runner, WorkerRunner):
         said(scenario_of, asked(options, environment.host))  # bad input ends the command here, before any load
-        master = Master(environment, lambda: said(order, asked(options, environment.host), os.environ))
-        Run.conduct = staticmethod(master.conduct)
+        master = Master(environment, lambda: order(asked(options, environment.host), os.environ))
+        Run.conduct = staticmethod(lambda: said(master.conduct, last=False))
         if options.headless:
             end_on_sigterm()
 
@@ -61,10 +61,11 @@ def asked(options: Namespace, host: str | None) -> Asked:
     )
 
 
-def said(make: Any, *given: Any) -> Any:
-    """The user's fault is one line and exit code 2."""
+def said(make: Any, *given: Any, last: bool = True) -> Any:
+    """The user's fault is one line, and exit code 2 if it is the last word: Locust's page waits for a better start."""
     try:
         return make(*given)
     except CannotRun as error:
         sys.stderr.write(f"{error}\n")
-        sys.exit(2)
+        if last:
+            sys.exit(2)

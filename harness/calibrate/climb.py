@@ -9,8 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from harness import clock
+from harness.calibrate.level import header, measured
 from harness.calibrate.rung import Calibration, Rung, highest_true, reason_to_stop
-from harness.calibrate.trial import Trial, header, measured, split_cores
+from harness.calibrate.trial import Trial, split_cores
 
 Stopped = Literal["untrue", "emitter", "top", "time"]
 

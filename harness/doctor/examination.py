@@ -7,7 +7,7 @@ from msgspec import structs
 
 from harness import clock
 from harness.doctor import answers, reach, streams
-from harness.doctor.finding import Finding, bad
+from harness.doctor.finding import Finding, bad, discreet
 from harness.doctor.look import Looks
 from harness.doctor.seen import Look, Question
 from harness.model import Target
@@ -26,7 +26,7 @@ def examine(target: Target, *, environ_key: str, proxy_login: str = "", timeout_
     `timeout_s` limits each step, and 2.5 times as much all requests together. Neither secret stands in a finding.
     """
     secrets = [environ_key, proxy_login, base64.b64encode(proxy_login.encode()).decode()]
-    return [_discreet(finding, secrets) for finding in _findings(target, environ_key, proxy_login, timeout_s)]
+    return [discreet(finding, secrets) for finding in _findings(target, environ_key, proxy_login, timeout_s)]
 
 
 def _findings(target: Target, api_key: str, proxy_login: str, timeout_s: float) -> list[Finding]:
@@ -117,11 +117,3 @@ def _check_key(target: Target, api_key: str) -> None:
         raise ValueError(f"the environment variable {target.api_key_env} is not set; export it, or leave it out")
     if not (api_key.isascii() and api_key.isprintable()):
         raise ValueError("the API key holds characters no header can carry (a line end?); export it without them")
-
-
-def _discreet(finding: Finding, secrets: Sequence[str]) -> Finding:
-    """The finding with every secret replaced: a server may quote what it was sent."""
-    what, remedy = finding.what, finding.remedy
-    for secret in filter(None, secrets):
-        what, remedy = what.replace(secret, "***"), remedy.replace(secret, "***")
-    return structs.replace(finding, what=what, remedy=remedy)

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 REACH = frozenset({"address", "name", "tcp", "proxy", "tls"})
 """Checks without which no request leaves: when one is bad, the server was not reached."""
 
-SHOWN = 160
-READ = 600
-"""Characters of a server's text that are looked at before white space is folded: less than an Exchange keeps, so that
-a secret cut in half at that end is never shown."""
+SHOWN = 240
+"""Characters of what was seen."""
+LEAST_MASKED = 4
+"""Characters at the end of a text that may be the beginning of a secret, cut off."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -47,10 +47,27 @@ def bad(check: str, what: str, remedy: str) -> Finding:
 
 
 def one_line(text: str) -> str:
-    """A server's text, fit to print: white space folded, control characters replaced, at most `SHOWN` characters."""
-    folded = " ".join(text[:READ].split())
-    plain = "".join(letter if letter.isprintable() else "?" for letter in folded)
-    return plain if len(plain) <= SHOWN else plain[: SHOWN - 1] + "…"
+    """A server's text, fit to print: white space folded, control characters replaced. Its length is left alone."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+
+
+def discreet(finding: Finding, secrets: Sequence[str]) -> Finding:
+    """The finding with every secret masked, and only then cut to `SHOWN`: a server may quote what it was sent."""
+    what, remedy = masked(finding.what, secrets), masked(finding.remedy, secrets)
+    short = what if len(what) <= SHOWN else what[: SHOWN - 1] + "…"
+    return structs.replace(finding, what=short, remedy=remedy)
+
+
+def masked(text: str, secrets: Sequence[str]) -> str:
+    """*** for every secret, and for what a cut has left of one at the end."""
+    known = sorted({form for secret in secrets for form in (secret, one_line(secret)) if form}, key=len, reverse=True)
+    for secret in known:
+        text = text.replace(secret, "***")
+    for secret in known:
+        for length in range(len(secret) - 1, LEAST_MASKED - 1, -1):
+            if text.endswith(secret[:length]):
+                return text[:-length] + "***"
+    return text
 
 
 def ms(duration_ns: float) -> str:

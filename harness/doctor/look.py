@@ -43,9 +43,10 @@ class Looks:
         return self._patience.passed
 
     def way(self) -> Way:
-        """Connect, and say how that went. The first look uses the connection."""
-        self.close()
-        self._line, way = open_line(self._where, self._tls, self._timeout_s)
+        """Connect, say how that went, and hang up: a server may close what stays idle until the first look."""
+        line, way = open_line(self._where, self._tls, self._timeout_s)
+        if line is not None:
+            line.close()
         return way
 
     def listing(self) -> Listing:
@@ -79,9 +80,10 @@ class Looks:
         now_ns = clock.wall_ns()
         arrival = Arrival(request_id=0, due_ns=now_ns, level=0, phase=Phase.HOLD, slot=-1, spec=question.spec)
         exchange = Exchange(arrival, requests.terms(0))
-        way = self.way() if self._line is None else None
         if self._line is None:
-            exchange.fail(Outcome.UNREACHABLE, str(way and way.error), clock.wall_ns())
+            self._line, way = open_line(self._where, self._tls, self._timeout_s)
+        if self._line is None:
+            exchange.fail(Outcome.UNREACHABLE, str(way.error), clock.wall_ns())
             return exchange, []
         exchange.sent(clock.wall_ns(), None if self._used else self._line.connect_ns)
         chunks = converse(self._line, exchange, requests.encoded(arrival), self._patience.sooner(self._timeout_s))

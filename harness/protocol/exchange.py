@@ -8,6 +8,8 @@ from msgspec import Struct
 from harness.model import ANSWER, Arrival, Chunk, Delta, Outcome, Record, Timeline, Usage
 from harness.protocol.dialects import Dialect
 from harness.protocol.http1 import HttpError, Response
+from harness.protocol.refrain import Refrain
+from harness.protocol.refrain import refrain as learned
 from harness.protocol.sse import FrameError, Framer
 
 BUNCHED_NS = 2_000_000
@@ -48,6 +50,7 @@ class Exchange:
         self._terms = terms
         self._parse = terms.dialect.parse_delta
         self._stream = terms.stream
+        self._limit = terms.max_response_bytes
         self._outcome: Outcome | None = None
         self._reset()
 
@@ -68,6 +71,9 @@ class Exchange:
         self._event_read = self._event_chunk = -1
         self._reads = 0
         self._body: list[bytes] = []
+        self._refrain: Refrain | None = None
+        self._told: list[Delta] = []
+        """Frames that the current read completed."""
         self._framed: bool | None = None
         self._framer = Framer()
         self.response = Response(self._on_piece)
@@ -98,6 +104,14 @@ class Exchange:
         self._reads += 1
         self._bytes += len(data)
         response = self.response
+        refrain = self._refrain
+        if refrain is not None and refrain.repeats(data):
+            response.chunks += 1
+            self._on_token(ANSWER)
+            self._bound()
+            return
+        self._refrain = None
+        self._told = []
         headers_done = response.headers_done
         try:
             response.feed(data)
@@ -106,12 +120,18 @@ class Exchange:
             return
         if not headers_done:
             self._headers_arrived()
+        elif self._told == [ANSWER] and response.between_chunks and self._framer.idle:
+            self._refrain = learned(data, self._terms.dialect.markers)
         if response.complete:
             self._judge(whole=True)
         elif self._fault is not None:
             self._end(Outcome.MALFORMED, self._fault)
-        elif self._bytes > self._terms.max_response_bytes:
-            self._end(Outcome.MALFORMED, f"response over {self._terms.max_response_bytes} bytes")
+        else:
+            self._bound()
+
+    def _bound(self) -> None:
+        if self._bytes > self._limit:
+            self._end(Outcome.MALFORMED, f"response over {self._limit} bytes")
 
     def fail(self, outcome: Outcome, detail: str, at_ns: int) -> None:
         """The wire gave up. A stream that had said [DONE] after its finish is whole all the same."""
@@ -213,6 +233,7 @@ class Exchange:
         except ValueError as error:
             self._fault = f"frame is not JSON of the dialect: {error}"
             return
+        self._told.append(delta)
         if delta.answer or delta.reasoning or delta.tool:
             self._on_token(delta)
             if delta is ANSWER:

@@ -25,6 +25,8 @@ class Response:
         self.headers_done = False
         self.complete = False
         self.chunks = 0
+        self.between_chunks = False
+        """The last byte fed, if it ended a line, ended a chunk."""
         self.until_eof = False
         self.keep_alive = False
         self.surplus = False
@@ -84,6 +86,10 @@ class Response:
 
     def on_chunk_header(self) -> None:
         self.chunks += 1
+        self.between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        self.between_chunks = True
 
     def on_message_complete(self) -> None:
         if self.headers_done:

@@ -14,6 +14,7 @@ from harness.model import RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
 from harness.run.master import Order
 from harness.run.requests import Requests
+from harness.run.results import HEADER
 from harness.wire.ask import NoAnswer, models
 from harness.wire.client import Client, Wiring
 from harness.wire.endpoint import Endpoint, endpoint, tls_context
@@ -50,12 +51,15 @@ def order(asked: Asked, environ: Mapping[str, str]) -> Order:
     """What the master runs. Raises CannotRun."""
     scenario = scenario_of(asked)
     where = endpoint_of(scenario, environ)
+    directory = Path(asked.run_dir) if asked.run_dir else None
+    if directory and (directory / HEADER).exists():
+        raise CannotRun(f"{directory}: holds a run already; choose another directory, or remove it")
     return Order(
         scenario=scenario,
         plan=asked.plan,
         host=where.url,
         model=scenario.target.model or _served_model(scenario, where, environ),
-        directory=Path(asked.run_dir) if asked.run_dir else None,
+        directory=directory,
         command=asked.command,
     )
 

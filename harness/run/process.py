@@ -1,6 +1,8 @@
 """What a load-making process does with the master's messages. I/O, under gevent."""
 
+import contextlib
 import logging
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -52,8 +54,8 @@ class Process:
         header = message.header
         self.worker.index = max(0, getattr(self._runner, "worker_index", 0))
         if not self._link.is_local:
-            self._spool = RunLog(spool_of(header.run_id, self.worker.index))
-        self._run_id = header.run_id
+            self._spool = RunLog(spool_of(header, self.worker.index))
+        self._header = header
         self._unacknowledged.clear()
         self.worker.begin(header, *self._outfit(header))
 
@@ -89,12 +91,15 @@ class Process:
             log.warning(
                 "the master did not take %d batches; they are kept in %s: copy its files into the run directory",
                 len(self._unacknowledged),
-                spool_of(self._run_id, self.worker.index),
+                spool_of(self._header, self.worker.index),
             )
         else:
             spool.remove()
+            with contextlib.suppress(OSError):  # another worker's still lies there
+                spool_of(self._header, self.worker.index).parent.rmdir()
 
 
-def spool_of(run_id: str, worker: int) -> Path:
-    """Where a worker keeps its own copy until the master has it."""
-    return Path(tempfile.gettempdir()) / "tokenswarm-spool" / run_id / f"worker-{worker}"
+def spool_of(header: RunHeader, worker: int) -> Path:
+    """Where a worker keeps its own copy until the master has it: of this run only, whatever other runs were called."""
+    spools = Path(tempfile.gettempdir()) / f"tokenswarm-spool-{os.getuid()}"
+    return spools / f"{header.run_id}-{header.started_ns}" / f"worker-{worker}"

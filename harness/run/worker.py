@@ -58,6 +58,7 @@ class Worker:
         self._recorder = Recorder(self.index, self._outbox.append)
         self._pulse = Pulse(self.index, self._recorder)
         self._born = 0
+        next(requests(header.scenario, level=0, worker=self.index))  # makes the corpus now: 20 ms, late for an arrival
         self._pulse.start()
         self._flusher = gevent.spawn(self._flush_for_ever)
 

@@ -1,7 +1,9 @@
 """Every outcome of a response, from bytes alone."""
 
 import json
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,10 +30,10 @@ def chunked(*pieces: bytes) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
 
 
-def exchange(*, stream: bool = True, **terms: object) -> Exchange:
+def exchange(*, stream: bool = True, **terms: Any) -> Exchange:
     spec = RequestSpec(prompt="", prompt_tokens=3, output_tokens=2)
     arrival = Arrival(request_id=7, due_ns=0, level=2, phase=Phase.HOLD, slot=0, spec=spec)
-    made = Exchange(arrival, Terms(dialect=DIALECTS["openai-chat"], stream=stream, **terms))  # type: ignore[arg-type]
+    made = Exchange(arrival, Terms(**({"dialect": DIALECTS["openai-chat"], "stream": stream} | terms)))
     made.sent(0, None)
     return made
 
@@ -208,6 +210,46 @@ def test_a_response_over_the_limit_is_malformed() -> None:
 
 def test_two_prompts_start_with_a_null_frame() -> None:
     assert judged(HEAD, chunked(b"data: null\n\n", A, FINISH) + END).outcome is Outcome.OK
+
+
+TEXTS = st.one_of(
+    st.sampled_from([" a", "b", "", '"', "\\", "\n", "}", '"content":"', "é", "\U0001f980", "\r\n", "data: "]),
+    st.text(max_size=6),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(TEXTS, max_size=12), st.lists(st.integers(0, 2000), max_size=6), st.booleans())
+def test_frames_known_by_their_bytes_say_what_parsing_says(texts: list[str], cuts: list[int], compact: bool) -> None:
+    """`refrain.py` may only save time: with and without it, the same record from the same reads."""
+    separators = (",", ":") if compact else (", ", ": ")
+    frames = [
+        b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}}]}, separators=separators,
+                               ensure_ascii=False).encode() + b"\n\n"
+        for text in texts
+    ]  # fmt: skip
+    pieces = [HEAD, *[chunked(one) for one in frames], chunked(FINISH) + END]
+    stream = b"".join(pieces)
+    ends = sorted({sum(len(piece) for piece in pieces[:n]) for n in range(1, len(pieces) + 1)} | set(cuts))
+    ends = [end for end in ends if 0 < end <= len(stream)]
+    records = []
+    for dialect in (DIALECTS["openai-chat"], msgspec.structs.replace(DIALECTS["openai-chat"], markers=())):
+        talked = exchange(dialect=dialect)
+        for at_ns, (a, b) in enumerate(zip([0, *ends], ends, strict=False), start=1):
+            talked.receive(Chunk(at_ns, stream[a:b], LONG_AGO))
+        records.append(talked.record())
+    assert records[0] == records[1]
+    assert len(records[0].timeline.at_ns) == sum(bool(text) for text in texts)
+
+
+def test_a_stream_of_like_frames_is_known_by_its_bytes() -> None:
+    talked = exchange()
+    for at_ns, data in enumerate([HEAD, chunked(A), chunked(B)]):
+        talked.receive(Chunk(at_ns, data))
+    assert talked._refrain is not None
+    assert talked._refrain.repeats(chunked(frame(content="plain")))
+    for other in (frame(content='qu"ote'), frame(content=""), frame(reasoning="plain"), FINISH):
+        assert not talked._refrain.repeats(chunked(other))
 
 
 @settings(max_examples=300)

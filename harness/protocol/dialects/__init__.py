@@ -19,6 +19,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     request_body: Callable[[Scenario, str, RequestSpec], dict[str, Any]]
     parse_delta: Callable[[bytes], Delta]
     parse_answer: Callable[[bytes], Delta]
+    markers: tuple[bytes, ...] = ()
+    """What stands right before the text in a frame, for `refrain.py`."""
 
 
 DIALECTS: dict[str, Dialect] = {
@@ -27,11 +29,13 @@ DIALECTS: dict[str, Dialect] = {
         request_body=openai_chat.request_body,
         parse_delta=openai_chat.parse_delta,
         parse_answer=openai_chat.parse_answer,
+        markers=(b'"content":"', b'"content": "'),
     ),
     "openai-completions": Dialect(
         path=openai_completions.PATH,
         request_body=openai_completions.request_body,
         parse_delta=openai_completions.parse_delta,
         parse_answer=openai_completions.parse_answer,
+        markers=(b'"text":"', b'"text": "'),
     ),
 }

@@ -64,12 +64,8 @@ def parse_delta(data: bytes) -> Delta:
         raise ValueError(str(error)) from None
     if body is None:
         return _SILENT
-    if len(body.choices) == 1 and body.usage is None and body.error is None:
-        choice = body.choices[0]
-        message = choice.delta
-        plain = choice.finish_reason is None and choice.token_ids is None and message is not None
-        if plain and message.content and message.reasoning_content is message.reasoning is message.tool_calls is None:
-            return ANSWER
+    if len(body.choices) == 1 and body.usage is None and body.error is None and _is_plain(body.choices[0]):
+        return ANSWER
     return _delta(body)
 
 
@@ -77,6 +73,17 @@ def parse_answer(data: bytes) -> Delta:
     """A whole, unstreamed answer. Raises ValueError when it is not a JSON object of the dialect."""
     body = decoded(_BODY, data)
     return _SILENT if body is None else _delta(body)
+
+
+def _is_plain(choice: _Choice) -> bool:
+    """Answer text and nothing else."""
+    message = choice.delta
+    return (
+        message is not None
+        and bool(message.content)
+        and choice.finish_reason is choice.token_ids is None
+        and message.reasoning_content is message.reasoning is message.tool_calls is None
+    )
 
 
 def _delta(body: _Body) -> Delta:
