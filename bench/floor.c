@@ -36,7 +36,7 @@ static const char END[] = "0\r\n\r\n";
 
 struct tally {
     uint64_t reads, tokens, coalesced, responses, unstamped;
-    double cpu_s, wall_s;
+    double cpu_s, wall_s, queued_s;
 };
 
 static struct tally now;
@@ -58,10 +58,21 @@ static double cpu_s(void) {
     return use.ru_utime.tv_sec + use.ru_stime.tv_sec + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
 }
 
+/* Time this process was ready to run and had no core; 0 where the system does not tell. */
+static double queued_s(void) {
+    unsigned long long on_cpu_ns, queued_ns = 0;
+    FILE *stat = fopen("/proc/self/schedstat", "r");
+    if (stat == NULL) return 0;
+    if (fscanf(stat, "%llu %llu", &on_cpu_ns, &queued_ns) != 2) queued_ns = 0;
+    fclose(stat);
+    return queued_ns * 1e-9;
+}
+
 static struct tally taken(void) {
     struct tally t = now;
     t.cpu_s = cpu_s();
     t.wall_s = wall_s();
+    t.queued_s = queued_s();
     return t;
 }
 
@@ -115,9 +126,9 @@ static void report(int streams, struct tally a, struct tally b) {
     uint64_t reads = b.reads - a.reads, tokens = b.tokens - a.tokens;
     printf("{\"streams\": %d, \"window_s\": %.3f, \"reads\": %lu, \"token_events\": %lu, \"coalesced_reads\": %lu, "
            "\"unstamped_reads\": %lu, \"responses\": %lu, \"tokens_per_s\": %.0f, \"cpu_s\": %.3f, "
-           "\"cpu_us_per_read\": %.3f, \"cpu_us_per_token\": %.3f}\n",
+           "\"queued\": %.4f, \"cpu_us_per_read\": %.3f, \"cpu_us_per_token\": %.3f}\n",
            streams, wall, reads, tokens, b.coalesced - a.coalesced, b.unstamped - a.unstamped,
-           b.responses - a.responses, tokens / wall, cpu, cpu * 1e6 / (reads ? reads : 1),
+           b.responses - a.responses, tokens / wall, cpu, (b.queued_s - a.queued_s) / wall, cpu * 1e6 / (reads ? reads : 1),
            cpu * 1e6 / (tokens ? tokens : 1));
 }
 

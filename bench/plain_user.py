@@ -4,7 +4,7 @@ Every user posts in a closed loop and reads its stream event by event; TTFT runs
 content it sees, a gap from content to content, both by `perf_counter`. Nothing here is made slow on purpose: one
 session a user, kept connections, one JSON parse an event, lists that are summed up at the end.
 
-    python -m bench.plain_user --host http://127.0.0.1:PORT --users 100 --ramp-s 2 --window-s 8
+    python bench/plain_user.py --host http://127.0.0.1:PORT --users 100 --ramp-s 2 --window-s 8
 
 Prints one JSON object: what it would have reported, and what it cost.
 """
@@ -19,6 +19,8 @@ import numpy as np
 from locust import HttpUser, task
 from locust.env import Environment
 from sseclient import SSEClient
+
+from harness.clock import runnable_ns
 
 BODY = {"model": "known", "stream": True, "messages": [{"role": "user", "content": "as fast as it goes"}]}
 
@@ -73,9 +75,9 @@ def measured(host, users, ramp_s, window_s):
     runner = env.create_local_runner()
     runner.start(users, spawn_rate=users)
     gevent.sleep(ramp_s)
-    opened, cpu_before = perf_counter(), process_time()
+    opened, cpu_before, queued_before_ns = perf_counter(), process_time(), runnable_ns()
     gevent.sleep(window_s)
-    closed, cpu_after = perf_counter(), process_time()
+    closed, cpu_after, queued_after_ns = perf_counter(), process_time(), runnable_ns()
     runner.quit()
     ttfts = [ttft for began, ttft in PlainUser.ttfts if opened <= began and began + ttft < closed]
     gaps = [gap for at, gap in PlainUser.gaps if opened <= at < closed]
@@ -90,6 +92,7 @@ def measured(host, users, ramp_s, window_s):
         "gap_ms": spread_ms(gaps),
         "token_events": tokens,
         "tokens_per_s": round(tokens / (closed - opened)),
+        "queued": round((queued_after_ns - queued_before_ns) / 1e9 / (closed - opened), 4),
         "cpu_share": round((cpu_after - cpu_before) / (closed - opened), 3),
         "cpu_us_per_token": round((cpu_after - cpu_before) * 1e6 / max(1, tokens), 1),
     }

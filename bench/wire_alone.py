@@ -1,4 +1,4 @@
-"""Our wire and protocol without Locust, scenario, pulse or flush thread: the client's floor in Python. I/O, under gevent.
+"""Our wire and protocol without Locust and without the flush thread: what the Python hot path costs. I/O, gevent.
 
 Every stream is a greenlet in a closed loop: encode a request, carry it, keep the record. What is left behind is a run
 directory like any other, written after the end, so that it is read and compared in the same way.
@@ -12,18 +12,15 @@ from pathlib import Path
 
 import gevent
 import msgspec
-from gevent import monkey
 
-monkey.patch_all()
-
-from harness import __version__, clock, scenario  # noqa: E402 - after the patch, as under Locust
-from harness.model import Arrival, Phases, RequestSpec, RunHeader, Stage  # noqa: E402 - same
-from harness.protocol.exchange import Exchange  # noqa: E402 - same
-from harness.record.log import Recorder, RunLog  # noqa: E402 - same
-from harness.run.health import Pulse  # noqa: E402 - same
-from harness.run.requests import Requests  # noqa: E402 - same
-from harness.wire.client import Client, Wiring  # noqa: E402 - same
-from harness.wire.endpoint import endpoint, tls_context  # noqa: E402 - same
+from harness import __version__, clock, scenario
+from harness.model import Arrival, Phases, RequestSpec, RunHeader, Stage
+from harness.protocol.exchange import Exchange
+from harness.record.log import Recorder, RunLog
+from harness.run.health import Pulse
+from harness.run.requests import Requests
+from harness.wire.client import Client, Wiring
+from harness.wire.endpoint import endpoint, tls_context
 
 SPEC = RequestSpec(prompt="as fast as it goes " * 6, prompt_tokens=32, output_tokens=0)
 

@@ -26,12 +26,12 @@ Client = Callable[[Trial, str, Path], None]
 
 def tokenswarm_run(trial: Trial, host: str, directory: Path) -> None:
     """`tokenswarm run` on the client's cores. Its exit code tells of SLOs; a trial has none. Raises NoTrial."""
-    directory.mkdir(parents=True, exist_ok=True)
-    written = directory / "level.yaml"
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    written, output = directory.with_suffix(".yaml"), directory.with_suffix(".log")  # a run wants its directory empty
     written.write_text(scenario.dump(scenario_of(trial, host)), encoding="utf-8")
     command = [sys.executable, "-m", "harness.cli", "run", str(written), "--out", str(directory)]
     command += ["--processes", str(trial.processes)] if trial.processes > 1 else []
-    with open(directory / "run.log", "wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    with open(output, "wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         pin(process.pid, trial.cores.client)
         try:
             process.wait()
@@ -39,7 +39,7 @@ def tokenswarm_run(trial: Trial, host: str, directory: Path) -> None:
             process.terminate()
             raise
     if not (directory / "stages.jsonl").exists():
-        said = (directory / "run.log").read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
+        said = output.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
         raise NoTrial(f"{trial.streams} streams: the run failed: {' '.join(said.split())}")
 
 

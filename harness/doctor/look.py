@@ -122,7 +122,8 @@ def converse(line: Line, exchange: Exchange, request: bytes, deadline: Deadline)
         line.send(request, deadline)
         while not exchange.over:
             at_ns, data, by_kernel = line.read(deadline)
-            exchange.stamp_source = "kernel" if by_kernel else exchange.stamp_source or "user"
+            if data:  # an end of file is never stamped by the kernel
+                exchange.stamp_source = "kernel" if by_kernel else "user"
             chunks.append(Chunk(at_ns, data))
             exchange.receive(chunks[-1])
             if exchange.done and not exchange.over:

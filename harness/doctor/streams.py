@@ -86,7 +86,7 @@ def tokens_per_frame(looks: Sequence[Look]) -> Finding:
     if all(look.record.timeline.k is not None for look in looks):
         return good("tokens-per-frame", f"{what}, each frame states its own")
     if ratio > 1.05:
-        what = f"{what}: speculative decoding or a stream interval; how many each frame has is inferred"
+        what = f"{what}: speculation, a stream interval, or tokens without text; how many each has is inferred"
         return note("tokens-per-frame", what, EXACT)
     if ratio < 0.95:
         return note("tokens-per-frame", f"{what}: fewer than one", "gaps are those of frames; read tpot, not itl")

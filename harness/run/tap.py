@@ -1,6 +1,7 @@
 """What Locust's own page sees of a record: a tap after the record is safe, never the measurement. I/O, under gevent."""
 
 from collections.abc import Callable
+from typing import Any
 
 from locust.env import Environment
 
@@ -14,7 +15,7 @@ class NotOk(Exception):
 
 def tap(environment: Environment) -> Callable[[Record], None]:
     """A function that fires Locust's request event: one row for whole answers, one for the time to the first token."""
-    fire = environment.events.request.fire
+    fire: Any = environment.events.request.fire
 
     def tell(record: Record) -> None:
         start_ns, end_ns = record.start_ns or record.due_ns, record.end_ns or record.due_ns

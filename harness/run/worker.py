@@ -10,6 +10,7 @@ from harness import clock
 from harness.model import Arrival, Outcome, Phase, Record, RequestSpec, RunHeader, Stage
 from harness.protocol.exchange import Exchange
 from harness.record.log import Batch, Recorder
+from harness.run.alarm import alarm
 from harness.run.health import Pulse
 from harness.run.requests import Requests
 from harness.traffic.arrivals import due_offsets
@@ -18,8 +19,6 @@ from harness.wire.client import Client
 
 ID_BITS = 40
 FLUSH_S = 1.0
-AHEAD_S = 0.002
-"""The pacer stops sleeping this long before an arrival is due and yields instead: timers are a millisecond coarse."""
 
 Tap = Callable[[Record], None]
 
@@ -179,9 +178,10 @@ class Worker:
         seed = (scenario.seed, stage.level)
         offsets = due_offsets(scenario.load.arrivals, stage.load, seed=seed, worker=self._place, workers=stage.workers)
         due_ns = stage.warmup_at_ns + next(offsets)
+        timer = alarm()
         try:
             while due_ns < stage.end_at_ns:
-                _sleep_until(due_ns)
+                timer.wait_until(due_ns)
                 arrival = self._birth(stage, due_ns, -1)
                 due_ns = stage.warmup_at_ns + next(offsets)
                 gevent.spawn(self._perform, arrival)
@@ -190,6 +190,8 @@ class Worker:
                 self._never_sent(self._birth(stage, due_ns, -1))
                 due_ns = stage.warmup_at_ns + next(offsets)
             raise
+        finally:
+            timer.close()
         self._gate.clear()
 
     def _birth(self, stage: Stage, due_ns: int, slot: int) -> Arrival:
@@ -235,7 +237,7 @@ class Worker:
 
 def _sleep_until(at_ns: int) -> None:
     while (left_s := (at_ns - clock.wall_ns()) / clock.S) > 0:
-        gevent.sleep(left_s - AHEAD_S if left_s > 2 * AHEAD_S else 0)
+        gevent.sleep(left_s)
 
 
 def phase_left(stage: Stage, now_ns: int) -> tuple[Phase, float]:

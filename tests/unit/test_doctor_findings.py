@@ -1,6 +1,7 @@
 """What the doctor makes of what it saw: every finding from values alone."""
 
 import json
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness import scenario, shipped
 from harness.doctor import Finding, answers, exit_code, reach, streams
 from harness.doctor.anatomy import anatomy
 from harness.doctor.finding import SHOWN, bad, counted, discreet, good, ms, note, one_line
@@ -431,6 +433,21 @@ def test_what_had_to_be_left_out_is_said() -> None:
         for manner in (Manner(), Manner(ignore_eos=False), Manner(ignore_eos=False, usage=False))
     ]
     assert checks == [[], ["ignore_eos"], ["ignore_eos", "usage"]]
+
+
+def overrides(remedy: str) -> list[str]:
+    return [word.strip("'") for word in re.findall(r"-s ('[^']+'|[^ ;]+)", remedy)]
+
+
+def test_overrides_that_remedies_name_can_be_loaded() -> None:
+    plain = stream([10], manner=Manner(ignore_eos=False, usage=False))
+    found = [*answers.dialect_findings(HERE, plain, None), streams.tokens_per_frame([stream([10, 20])])]
+    named = [override for finding in found for override in overrides(finding.remedy)]
+    loaded = [scenario.load(shipped.scenario_path("chat"), [override]).target.body for override in named]
+    assert loaded == [
+        {"stream_options": None},
+        {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+    ]
 
 
 def test_repeats_that_fail() -> None:

@@ -81,8 +81,11 @@ def _is_plain(choice: _Choice) -> bool:
     return (
         message is not None
         and bool(message.content)
-        and choice.finish_reason is choice.token_ids is None
-        and message.reasoning_content is message.reasoning is message.tool_calls is None
+        and choice.finish_reason is None
+        and choice.token_ids is None
+        and message.reasoning_content is None
+        and message.reasoning is None
+        and message.tool_calls is None
     )
 
 
