@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from harness.doctor.finding import Finding, bad, counted, good, note, one_line
-from harness.doctor.seen import Listing, Look, Manner
+from harness.doctor.seen import Listing, Look
 from harness.model import Outcome, Target
 from harness.wire.endpoint import Endpoint
 
@@ -124,15 +124,11 @@ def _chosen(where: Endpoint, look: Look, works: str) -> Finding:
 
 
 def _left_out(look: Look) -> list[Finding]:
-    """Fields that had to be left out before the server answered."""
-    found, manner = [], look.question.manner
-    if look.ok and not manner.ignore_eos:
-        what = "refused with the field ignore_eos, answered without it"
-        found.append(bad("ignore_eos", what, "set ignore_eos: false; answers then end where the model wants"))
-    if look.ok and not manner.usage:
-        what = "refused with stream_options, answered without it"
-        found.append(bad("usage", what, "-s target.body.stream_options=null; counts then come from frames"))
-    return found
+    """The field that had to be left out before the server answered."""
+    if not look.ok or look.question.ignore_eos:
+        return []
+    what = "refused with the field ignore_eos, answered without it"
+    return [bad("ignore_eos", what, "set ignore_eos: false; answers then end where the model wants")]
 
 
 def repeat_findings(repeats: Sequence[Look]) -> list[Finding]:
@@ -144,14 +140,9 @@ def repeat_findings(repeats: Sequence[Look]) -> list[Finding]:
     return [bad("steady", what, OUTCOME_REMEDIES.get(failed[0].record.outcome, "read the server's log"))]
 
 
-def plainer(look: Look) -> Manner | None:
-    """How to ask again after a refusal that may be about a field; None when that would not help."""
-    manner = look.question.manner
-    if look.record.status not in (400, 422):
-        return None
-    if manner.ignore_eos:
-        return Manner(ignore_eos=False)
-    return Manner(ignore_eos=False, usage=False) if manner.usage else None
+def worth_less(look: Look) -> bool:
+    """A refusal that may be about a field which can be left out."""
+    return look.record.status in (400, 422) and look.question.ignore_eos
 
 
 def _trouble(look: Look) -> str:

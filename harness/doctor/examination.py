@@ -74,13 +74,14 @@ def _looked(looks: Looks, where: Endpoint, target: Target) -> list[Finding]:
 
 
 def _first(looks: Looks, question: Question) -> Look | None:
-    """The first look at a dialect, asked for less until it is not refused. None: no time was left."""
+    """The first look at a dialect, without ignore_eos if it is refused with it. None: no time was left."""
     if looks.exhausted:
         return None
     look = looks.take(question)
-    manner = answers.plainer(look)
-    plain = _first(looks, structs.replace(question, manner=manner)) if manner else None
-    return plain if plain is not None and plain.ok else look
+    if looks.exhausted or not answers.worth_less(look):
+        return look
+    plain = looks.take(structs.replace(question, ignore_eos=False))
+    return plain if plain.ok else look
 
 
 def _repeats(looks: Looks, first: Look | None) -> list[Look]:

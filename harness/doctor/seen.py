@@ -57,32 +57,25 @@ class Listing(Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
-class Manner(Struct, frozen=True, kw_only=True):
-    """What a request asks for beside an answer: strict servers refuse fields they do not know."""
-
-    ignore_eos: bool = True
-    usage: bool = True
-
-
 class Question(Struct, frozen=True, kw_only=True):
     """What one look asks for."""
 
     target: Target
     model: str
     tokens: int
-    manner: Manner = Manner()
+    ignore_eos: bool = True
+    """Strict servers refuse fields they do not know, and this is one."""
 
     @property
     def scenario(self) -> Scenario:
         """The scenario of which this is the only request."""
-        body = self.target.body if self.manner.usage else self.target.body | {"stream_options": None}
         return Scenario(
             name="doctor",
-            target=structs.replace(self.target, stream=True, body=body, max_response_bytes=MAX_RESPONSE_BYTES),
+            target=structs.replace(self.target, stream=True, max_response_bytes=MAX_RESPONSE_BYTES),
             load=Load(loop="closed", levels=[1]),
             prompt_tokens=Fixed(tokens=PROMPT_WORDS),
             output_tokens=Fixed(tokens=self.tokens),
-            ignore_eos=self.manner.ignore_eos,
+            ignore_eos=self.ignore_eos,
         )
 
     @property

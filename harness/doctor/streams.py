@@ -28,7 +28,7 @@ def stream_findings(looks: Sequence[Look]) -> list[Finding]:
     return [
         streaming(looks),
         role_frame(looks),
-        *([usage(looks)] if looks[0].question.manner.usage else []),
+        usage(looks),
         tokens_per_frame(looks),
         lengths(looks),
         ending(looks),
@@ -102,7 +102,7 @@ def lengths(looks: Sequence[Look]) -> Finding:
     what = f"asked for {asked} tokens, got {', '.join(map(str, got))}"
     if any(tokens > asked for tokens in got):
         return note("lengths", f"{what}: max_tokens is not kept", "output lengths are the server's, not the scenario's")
-    if any(tokens < asked for tokens in got) and looks[0].question.manner.ignore_eos:
+    if any(tokens < asked for tokens in got) and looks[0].question.ignore_eos:
         remedy = "set ignore_eos: false and read output_tokens as a limit; lengths are then the model's"
         return note("lengths", f"{what}: ignore_eos is not honoured", remedy)
     return good("lengths", what)

@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
+from harness.clock import S
 from harness.model import OPEN, Outcome, Stage
 from harness.record.columns import RECORDS
 from harness.record.log import Batch
@@ -44,6 +45,7 @@ class Live:
         self.ended = 0
         self.failed = 0
         self.tokens = 0
+        self._until_ns = stage.warmup_at_ns
         self.ttft = Buckets()
         self.gaps = Buckets()
         self._from_due = loop == "open"
@@ -59,7 +61,15 @@ class Live:
         ok = level & (outcomes == Outcome.OK.value)
         self.ended += int(ended.sum())
         self.failed += int((ended & ~ok).sum())
+        if ended.any():
+            ends = rows.column("end_ns").fill_null(0).to_numpy(zero_copy_only=False)
+            self._until_ns = max(self._until_ns, int(ends[ended].max()))
         self._timelines(rows, ok)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of answered requests, from the start of the level until the last end known."""
+        return self.tokens / max((self._until_ns - self.stage.warmup_at_ns) / S, 0.1)
 
     def _timelines(self, rows: pa.RecordBatch, wanted: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> None:
         gaps = rows.column("gaps_us")

@@ -54,11 +54,10 @@ class Progress:
         now_ns = clock.wall_ns()
         stage = live.stage
         phase, left_s = phase_left(stage, now_ns)
-        span_s = max((min(now_ns, stage.end_at_ns) - stage.warmup_at_ns) / clock.S, 0.1)
         failed = f", {live.failed} failed" if live.failed else ""
         return (
             f"level {stage.level + 1}  {load_words(stage.load, self._axis)}  {phase} {left_s:.0f} s left  "
-            f"{live.tokens / span_s:.0f} tokens/s  P99 TTFT {_ms(live.ttft.quantile_ms(0.99))} "
+            f"{live.tokens_per_s:.0f} tokens/s  P99 TTFT {_ms(live.ttft.quantile_ms(0.99))} "
             f"ITL {_ms(live.gaps.quantile_ms(0.99))}  {live.ended} done{failed}  "
             f"{(clock.mono_ns() - self._began_ns) / clock.S:.0f} s"
         )

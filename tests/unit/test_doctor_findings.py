@@ -1,7 +1,6 @@
 """What the doctor makes of what it saw: every finding from values alone."""
 
 import json
-import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from harness.doctor import Finding, answers, exit_code, reach, streams
 from harness.doctor.anatomy import anatomy
 from harness.doctor.finding import SHOWN, bad, counted, discreet, good, ms, note, one_line
 from harness.doctor.look import look
-from harness.doctor.seen import Bond, Listing, Look, Manner, ProxyRefused, Question, Way
+from harness.doctor.seen import Bond, Listing, Look, ProxyRefused, Question, Way
 from harness.model import Arrival, Chunk, Phase, Target
 from harness.protocol.dialects import DIALECTS
 from harness.protocol.exchange import Exchange, Terms
@@ -55,10 +54,10 @@ def seen(
     tokens: int = 4,
     line: Bond = "fresh",
     target: Target = TARGET,
-    manner: Manner | None = None,
+    ignore_eos: bool = True,
 ) -> Look:
     """A look at these (ms after the start, bytes); b"" is end of file."""
-    question = Question(target=target, model="m", tokens=tokens, manner=manner or Manner())
+    question = Question(target=target, model="m", tokens=tokens, ignore_eos=ignore_eos)
     arrival = Arrival(request_id=0, due_ns=0, level=0, phase=Phase.HOLD, slot=-1, spec=question.spec)
     exchange = Exchange(arrival, Terms(dialect=DIALECTS[target.dialect]))
     exchange.sent(NOON_S * 1000 * MS, MS if line != "kept" else None)
@@ -70,20 +69,18 @@ def seen(
 
 
 def stream(
-    times_ms: Sequence[float], *, last: bytes | None = None, line: Bond = "fresh", manner: Manner | None = None
+    times_ms: Sequence[float], *, last: bytes | None = None, line: Bond = "fresh", ignore_eos: bool = True
 ) -> Look:
     """A good answer whose token events come at these times."""
     tokens = [(at_ms, chunked(TOKEN)) for at_ms in times_ms]
     closing = end() if last is None else last
-    return seen((1, HEAD + chunked(ROLE)), *tokens, (times_ms[-1] + 1, closing), line=line, manner=manner)
+    return seen((1, HEAD + chunked(ROLE)), *tokens, (times_ms[-1] + 1, closing), line=line, ignore_eos=ignore_eos)
 
 
-def refusal(
-    status: int, body: bytes = b"no", *headers: str, line: Bond = "fresh", manner: Manner | None = None
-) -> Look:
+def refusal(status: int, body: bytes = b"no", *headers: str, line: Bond = "fresh", ignore_eos: bool = True) -> Look:
     lines = "".join(f"{header}\r\n" for header in headers)
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode()
-    return seen((1, head + body), line=line, manner=manner)
+    return seen((1, head + body), line=line, ignore_eos=ignore_eos)
 
 
 STEADY = stream([10, 20, 30, 40])
@@ -240,7 +237,7 @@ def test_tokens_per_frame(look: Look, status: str, words: str) -> None:
     [
         (STEADY, "good", "asked for 4 tokens, got 4"),
         (stream([10, 20], last=end(b"stop", 2)), "note", "got 2: ignore_eos"),
-        (stream([10, 20], last=end(b"stop", 2), manner=Manner(ignore_eos=False)), "good", "got 2"),
+        (stream([10, 20], last=end(b"stop", 2), ignore_eos=False), "good", "got 2"),
         (stream([10, 20], last=end(tokens=9)), "note", "max_tokens is not kept"),
         (stream([10, 20], last=end(tokens=None)), "good", "not counted"),
         (stream([10, 20], last=end(b"stop", None)), "note", "got 2: ignore_eos"),
@@ -300,11 +297,6 @@ def test_speed_uses_first_tokens_and_frame_gaps() -> None:
     what = streams.speed([STEADY, stream([30, 50]), stream([20, 30])]).what
     assert "TTFT 20.0 ms (3 requests, 10.0 ms to 30.0 ms), mean gap 12.0 ms" in what
     assert "no gaps" in streams.speed([stream([10])]).what
-
-
-def test_a_field_the_server_refused_is_not_judged_twice() -> None:
-    plain = stream([10, 20], last=end(tokens=None), manner=Manner(ignore_eos=False, usage=False))
-    assert "usage" not in {finding.check for finding in streams.stream_findings([plain])}
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -418,36 +410,25 @@ def test_nothing_is_said_of_dialects_not_asked() -> None:
     assert answers.dialect_findings(HERE, None, None) == []
 
 
-def test_after_a_refusal_less_is_asked_for() -> None:
-    asked: list[Manner | None] = [Manner()]
-    while asked[-1] is not None:
-        asked.append(answers.plainer(refusal(422, manner=asked[-1])))
-    assert asked[1:] == [Manner(ignore_eos=False), Manner(ignore_eos=False, usage=False), None]
-    assert answers.plainer(refusal(404)) is None
-    assert answers.plainer(STEADY) is None
+def test_after_a_refusal_less_is_asked_for_once() -> None:
+    assert answers.worth_less(refusal(422))
+    assert not answers.worth_less(refusal(422, ignore_eos=False))
+    assert not answers.worth_less(refusal(404))
+    assert not answers.worth_less(STEADY)
 
 
 def test_what_had_to_be_left_out_is_said() -> None:
     checks = [
-        [finding.check for finding in answers.dialect_findings(HERE, stream([10], manner=manner), None)[1:]]
-        for manner in (Manner(), Manner(ignore_eos=False), Manner(ignore_eos=False, usage=False))
+        [finding.check for finding in answers.dialect_findings(HERE, look, None)[1:]]
+        for look in (STEADY, stream([10], ignore_eos=False), refusal(400, ignore_eos=False))
     ]
-    assert checks == [[], ["ignore_eos"], ["ignore_eos", "usage"]]
+    assert checks == [[], ["ignore_eos"], []]
 
 
-def overrides(remedy: str) -> list[str]:
-    return [word.strip("'") for word in re.findall(r"-s ('[^']+'|[^ ;]+)", remedy)]
-
-
-def test_overrides_that_remedies_name_can_be_loaded() -> None:
-    plain = stream([10], manner=Manner(ignore_eos=False, usage=False))
-    found = [*answers.dialect_findings(HERE, plain, None), streams.tokens_per_frame([stream([10, 20])])]
-    named = [override for finding in found for override in overrides(finding.remedy)]
-    loaded = [scenario.load(shipped.scenario_path("chat"), [override]).target.body for override in named]
-    assert loaded == [
-        {"stream_options": None},
-        {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
-    ]
+def test_the_override_that_a_remedy_names_can_be_loaded() -> None:
+    remedy = streams.tokens_per_frame([stream([10, 20])]).remedy
+    loaded = scenario.load(shipped.scenario_path("chat"), [remedy.split("'")[1]])
+    assert loaded.target.body == {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 
 def test_repeats_that_fail() -> None:
