@@ -89,7 +89,7 @@ def measure(args):
 def summary(floors, climbs):
     """The highest true rates, and the CPU ratio where both were measured."""
     facts = {f"{name} true tokens/s": best(rungs) for name, rungs in climbs.items()}
-    whole, wire, plain = (facts[f"{name} true tokens/s"] for name in ("whole", "wire", "plain"))
+    whole, plain = facts["whole true tokens/s"], facts["plain true tokens/s"]
     for name in ("wire", "whole"):
         facts[f"{name} CPU / floor CPU"] = ratio_at_common_top(climbs[name], floors)
     facts["whole / plain"] = whole / plain if whole and plain else None

@@ -296,6 +296,31 @@ def _engine_options(options: dict[str, Any]) -> Any:
     )
 
 
+@main.command()
+@target_options
+@click.option("--ca-file", metavar="FILE", help="CA certificates to trust, in PEM form.")
+def doctor(**options: Any) -> None:
+    """One short look at an endpoint: what stands in the way of measuring it, each with a remedy."""
+    import os
+
+    from harness import doctor as doctors
+    from harness import launch
+    from harness.model import Target
+
+    if not options["host"]:
+        fail("doctor: no --host; give --host URL")
+    options["dialect"] = options["dialect"] or "openai-chat"
+    found = doctors.examine(
+        Target(**options),
+        environ_key=os.environ.get(options["api_key_env"] or "", ""),
+        proxy_login=os.environ.get(launch.PROXY_LOGIN, ""),
+    )
+    for one in found:
+        mark = {"good": "ok  ", "note": "note", "bad": "BAD "}[one.status]
+        click.echo(f"{mark} {one.check:18} {one.what}" + (f"\n{'':24}→ {one.remedy}" if one.remedy else ""))
+    sys.exit(doctors.exit_code(found))
+
+
 @main.group()
 def scenarios() -> None:
     """List, show and check scenarios; print their JSON Schema."""

@@ -140,7 +140,7 @@ def repeat_findings(repeats: Sequence[Look]) -> list[Finding]:
     return [bad("steady", what, OUTCOME_REMEDIES.get(failed[0].record.outcome, "read the server's log"))]
 
 
-def worth_less(look: Look) -> bool:
+def asks_too_much(look: Look) -> bool:
     """A refusal that may be about a field which can be left out."""
     return look.record.status in (400, 422) and look.question.ignore_eos
 

@@ -78,7 +78,7 @@ def _first(looks: Looks, question: Question) -> Look | None:
     if looks.exhausted:
         return None
     look = looks.take(question)
-    if looks.exhausted or not answers.worth_less(look):
+    if looks.exhausted or not answers.asks_too_much(look):
         return look
     plain = looks.take(structs.replace(question, ignore_eos=False))
     return plain if plain.ok else look

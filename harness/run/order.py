@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from harness import scenario as scenarios
 from harness import shipped
+from harness.launch import PROXY_LOGIN
 from harness.model import RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
 from harness.run.master import Order
@@ -18,9 +19,6 @@ from harness.run.results import HEADER
 from harness.wire.ask import NoAnswer, models
 from harness.wire.client import Client, Wiring
 from harness.wire.endpoint import Endpoint, endpoint, tls_context
-
-PROXY_LOGIN = "TOKENSWARM_PROXY_LOGIN"
-"""Environment variable with user:password for the proxy."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):

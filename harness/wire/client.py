@@ -4,7 +4,6 @@ import ssl
 from collections.abc import Callable
 
 import gevent
-import greenlet
 from gevent.hub import Waiter
 from msgspec import Struct
 
@@ -239,7 +238,7 @@ class Reading:
         if self._waiting:
             self._waiting = False
             hub = gevent.get_hub()
-            if greenlet.getcurrent() is hub:
+            if gevent.getcurrent() is hub:
                 self._waiter.switch(True)
             else:
                 hub.loop.run_callback(self._waiter.switch, True)

@@ -411,10 +411,10 @@ def test_nothing_is_said_of_dialects_not_asked() -> None:
 
 
 def test_after_a_refusal_less_is_asked_for_once() -> None:
-    assert answers.worth_less(refusal(422))
-    assert not answers.worth_less(refusal(422, ignore_eos=False))
-    assert not answers.worth_less(refusal(404))
-    assert not answers.worth_less(STEADY)
+    assert answers.asks_too_much(refusal(422))
+    assert not answers.asks_too_much(refusal(422, ignore_eos=False))
+    assert not answers.asks_too_much(refusal(404))
+    assert not answers.asks_too_much(STEADY)
 
 
 def test_what_had_to_be_left_out_is_said() -> None:

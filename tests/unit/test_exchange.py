@@ -208,6 +208,11 @@ def test_a_response_over_the_limit_is_malformed() -> None:
     assert talked.record().outcome is Outcome.MALFORMED
 
 
+def test_endlessly_nested_json_is_malformed() -> None:
+    nested = b'data: {"x": ' + b"[" * 100_000 + b"\n\n"
+    assert judged(HEAD, chunked(nested)).outcome is Outcome.MALFORMED
+
+
 def test_two_prompts_start_with_a_null_frame() -> None:
     assert judged(HEAD, chunked(b"data: null\n\n", A, FINISH) + END).outcome is Outcome.OK
 

@@ -69,6 +69,11 @@ def test_body_fields_win_and_a_base_path_is_kept() -> None:
     assert (body["max_tokens"], body["temperature"]) == (3, 0)
 
 
+def test_null_in_the_body_leaves_a_field_out() -> None:
+    _, _, body = written(body={"stream_options": None})
+    assert "stream_options" not in body
+
+
 def test_scenario_headers_replace_ours_but_not_what_the_measurement_needs() -> None:
     _, headers, _ = written(headers={"user-agent": "me", "X-Team": "blue", "accept-encoding": "gzip", "Host": "evil"})
     assert headers["user-agent"] == "me"

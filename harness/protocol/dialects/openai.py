@@ -46,11 +46,16 @@ def generation_fields(scenario: Scenario, model: str, spec: RequestSpec) -> dict
     return fields
 
 
+def with_body_fields(ours: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """`target.body` wins over our fields; null there leaves a field out."""
+    return {name: value for name, value in (ours | scenario.target.body).items() if value is not None}
+
+
 def decoded(decoder: "msgspec.json.Decoder[Any]", data: bytes) -> Any:
     """`data` as the decoder's type. Raises ValueError with a short reason when it is not that."""
     try:
         return decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 

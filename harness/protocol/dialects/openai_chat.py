@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from harness.model import ANSWER, Delta, RequestSpec, Scenario
-from harness.protocol.dialects.openai import WireUsage, decoded, error_text, generation_fields
+from harness.protocol.dialects.openai import WireUsage, decoded, error_text, generation_fields, with_body_fields
 
 PATH = "/v1/chat/completions"
 
@@ -49,18 +49,15 @@ _SILENT = Delta()
 
 def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str, Any]:
     """The JSON body of one request; `target.body` wins over everything."""
-    return (
-        {"messages": [{"role": "user", "content": spec.prompt}]}
-        | generation_fields(scenario, model, spec)
-        | scenario.target.body
-    )
+    messages = [{"role": "user", "content": spec.prompt}]
+    return with_body_fields({"messages": messages} | generation_fields(scenario, model, spec), scenario)
 
 
 def parse_delta(data: bytes) -> Delta:
     """One frame of a stream. Raises ValueError when it is not a JSON object of the dialect."""
     try:
         body = _decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     if body is None:
         return _SILENT

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from harness.model import ANSWER, Delta, RequestSpec, Scenario
-from harness.protocol.dialects.openai import WireUsage, decoded, error_text, generation_fields
+from harness.protocol.dialects.openai import WireUsage, decoded, error_text, generation_fields, with_body_fields
 
 PATH = "/v1/completions"
 
@@ -31,7 +31,7 @@ _SILENT = Delta()
 
 def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str, Any]:
     """The JSON body of one request; `target.body` wins over everything."""
-    return {"prompt": spec.prompt} | generation_fields(scenario, model, spec) | scenario.target.body
+    return with_body_fields({"prompt": spec.prompt} | generation_fields(scenario, model, spec), scenario)
 
 
 def parse_delta(data: bytes) -> Delta:

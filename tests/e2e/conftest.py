@@ -1,0 +1,24 @@
+"""What end-to-end tests share: one engine, and one run that several of them look at."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import engine, said, settings
+
+
+@pytest.fixture(scope="session")
+def host() -> Iterator[str]:
+    """The URL of an engine `demo`: twelve seats, about 3 ms a token."""
+    with engine() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def finished(host: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of four users that ended well, made with the quick form of the command."""
+    place = tmp_path_factory.mktemp("finished")
+    quick = ("--users", "4", "--hold", "1", "--prompt-tokens", "8", "--output-tokens", "8")
+    done = said("run", "--host", host, *quick, *settings(seed=7), "--out", "run", cwd=place)
+    assert "Report: run/report.html" in done.stdout, done.stderr
+    return place / "run"
