@@ -29,16 +29,12 @@ WHOLE, WIRE, PLAIN, FLOOR = "tokenswarm", "its wire alone", "plain Locust user",
 
 
 def trial(streams, *, tokens=200, hold_s=4.0, ramp_s=2.0, tls=None):
-    """50 tokens a second a stream. Streams begin evenly over the ramp; 0: all at once, so they march in step."""
-    return Trial(
-        streams=streams,
-        tokens=tokens,
-        hold_s=hold_s,
-        ramp_s=ramp_s,
-        warmup_s=max(ramp_s, 1.0) + 0.2,
-        cores=split_cores(),
-        tls=tls,
-    )
+    """50 tokens a second a stream. Streams begin evenly over the ramp; 0: all at once, so they march in step.
+
+    The hold is at least as long as an answer, so that every stream begins one in it.
+    """
+    asked = Trial(streams=streams, tokens=tokens, ramp_s=ramp_s, warmup_s=ramp_s + 0.2, cores=split_cores(), tls=tls)
+    return replace(asked, hold_s=max(hold_s, asked.stream_s + 0.1))
 
 
 def run(client, asked, binary=None):

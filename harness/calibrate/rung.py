@@ -95,7 +95,7 @@ class Rung(Struct, frozen=True, kw_only=True):
     def faults(self) -> list[str]:
         """Why this level is not true; empty when it is."""
         if self.ttft is None or self.gap is None:
-            return ["no stream was whole"]
+            return ["no request of the hold was whole"]
         lost = [f"{self.failed} requests failed"] if self.failed else []
         return lost + self.ttft.faults("TTFT") + self.gap.faults("ITL")
 

@@ -196,7 +196,7 @@ def test_each_of_the_four_quantiles_can_make_a_level_untrue():
 
 def test_failed_requests_and_silence_are_not_true():
     assert rung(failed=3).faults == ["3 requests failed"]
-    assert replace(rung(), ttft=None).faults == ["no stream was whole"]
+    assert replace(rung(), ttft=None).faults == ["no request of the hold was whole"]
 
 
 def test_the_highest_true_rate_is_not_the_highest_rate():

@@ -1,0 +1,35 @@
+"""What the documents say is what the code says."""
+
+from pathlib import Path
+
+from harness import schema, shipped
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_field_table_is_the_schema() -> None:
+    said = (ROOT / "docs" / "fields.md").read_text(encoding="utf-8")
+    assert said.endswith(schema.markdown()), "docs/fields.md: put schema.markdown() there again"
+
+
+def test_the_readme_is_short_and_names_every_shipped_scenario() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 200
+    for name in shipped.scenario_names():
+        assert f"`{name}`" in readme
+
+
+def test_the_readme_names_every_dependency_with_its_reason() -> None:
+    import tomllib
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    reasons = readme.partition("## Why these packages")[2]
+    for needed in tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]:
+        assert needed.split(">")[0] in reasons, needed
+
+
+def test_no_document_names_a_path_of_a_machine_or_a_registry() -> None:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.lock")]:
+        text = path.read_text(encoding="utf-8")
+        assert "/root/" not in text, path
+        assert "pypi.org" not in text, path
