@@ -297,6 +297,26 @@ def _engine_options(options: dict[str, Any]) -> Any:
 
 
 @main.command()
+@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Client processes.")
+@click.option("--quick", is_flag=True, help="Three levels instead of ten: a quarter of a minute.")
+def calibrate(processes: int, quick: bool) -> None:
+    """What can this machine time truly? Our client against an emitter that knows what it sent."""
+    from harness import calibrate as calibration
+    from harness import launch
+
+    launch.heed_signals()
+    click.echo(calibration.HEADING, err=True)
+    try:
+        found = calibration.calibrate(processes, quick, lambda rung: click.echo(calibration.line(rung), err=True))
+    except ValueError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        fail("calibrate: stopped before it was done")
+    click.echo(calibration.text(found))
+    sys.exit(0 if found.true_per_s is not None else 2)
+
+
+@main.command()
 @target_options
 @click.option("--ca-file", metavar="FILE", help="CA certificates to trust, in PEM form.")
 def doctor(**options: Any) -> None:

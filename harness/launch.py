@@ -117,7 +117,7 @@ def run_id(name: str) -> str:
 
 def copy_starter(directory: Path) -> list[Path]:
     """Copy the shipped files; raises ValueError rather than overwrite one."""
-    sources = [shipped.shipped(name) for name in STARTER]
+    sources = [source for name in STARTER if (source := shipped.shipped(name)).exists()]
     taken = [directory / source.name for source in sources if (directory / source.name).exists()]
     if taken:
         raise ValueError(f"init: {taken[0]} exists; choose another directory, or move it away")

@@ -2,6 +2,6 @@
 
 from harness.calibrate.climb import calibrate
 from harness.calibrate.rung import Calibration, Rung
-from harness.calibrate.words import line, text
+from harness.calibrate.words import HEADING, line, text
 
-__all__ = ["Calibration", "Rung", "calibrate", "line", "text"]
+__all__ = ["HEADING", "Calibration", "Rung", "calibrate", "line", "text"]

@@ -45,6 +45,7 @@ class Worker:
         self._started: set[int] = set()
         """Slots that have had their first request of this stage."""
         self._running = 0
+        self._pacing = False
         self._idle = Event()
         self._flusher: gevent.Greenlet | None = None
 
@@ -81,6 +82,8 @@ class Worker:
         assert self._client is not None
         _sleep_until(stage.end_at_ns)
         self._gate.clear()
+        while self._pacing:  # the last arrivals may be a little late: they still belong to this level
+            gevent.sleep(0.001)
         self._idle.clear()
         if self._running and not self._idle.wait(max(0.0, (stage.drained_by_ns - clock.wall_ns()) / clock.S)):
             self._client.censor(f"still running {(stage.drained_by_ns - stage.end_at_ns) / clock.S:g} s after the hold")
@@ -179,6 +182,7 @@ class Worker:
         offsets = due_offsets(scenario.load.arrivals, stage.load, seed=seed, worker=self._place, workers=stage.workers)
         due_ns = stage.warmup_at_ns + next(offsets)
         timer = alarm()
+        self._pacing = True
         try:
             while due_ns < stage.end_at_ns:
                 timer.wait_until(due_ns)
@@ -191,6 +195,7 @@ class Worker:
                 due_ns = stage.warmup_at_ns + next(offsets)
             raise
         finally:
+            self._pacing = False
             timer.close()
         self._gate.clear()
 
