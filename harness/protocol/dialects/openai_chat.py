@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from harness.model import ANSWER, Delta, RequestSpec, Scenario
-from harness.protocol.dialects.openai import WireUsage, decoded, error_text, generation_fields, with_body_fields
+from harness.protocol.dialects.openai import Body, Choice, Said, delta_of, generation_fields, with_body_fields
 
 PATH = "/v1/chat/completions"
 
@@ -27,23 +27,12 @@ class _Message(Struct, frozen=True, gc=False):
     tool_calls: list[_ToolCall] | None = None
 
 
-class _Choice(Struct, frozen=True, gc=False):
-    index: int = 0
+class _Choice(Choice, frozen=True, gc=False):
     delta: _Message | None = None
     message: _Message | None = None
-    finish_reason: str | None = None
-    token_ids: list[int] | None = None
 
 
-class _Body(Struct, frozen=True, gc=False):
-    choices: list[_Choice] = []
-    usage: WireUsage | None = None
-    error: Any = None
-    detail: Any = None
-
-
-_BODY = msgspec.json.Decoder(_Body | None)
-_decode = _BODY.decode
+_decode = msgspec.json.Decoder(Body[_Choice] | None).decode
 _SILENT = Delta()
 
 
@@ -63,13 +52,12 @@ def parse_delta(data: bytes) -> Delta:
         return _SILENT
     if len(body.choices) == 1 and body.usage is None and body.error is None and _is_plain(body.choices[0]):
         return ANSWER
-    return _delta(body)
+    return delta_of(body, _said(body))
 
 
 def parse_answer(data: bytes) -> Delta:
-    """A whole, unstreamed answer. Raises ValueError when it is not a JSON object of the dialect."""
-    body = decoded(_BODY, data)
-    return _SILENT if body is None else _delta(body)
+    """A whole, unstreamed answer: `message` stands where a frame has `delta`."""
+    return parse_delta(data)
 
 
 def _is_plain(choice: _Choice) -> bool:
@@ -86,19 +74,12 @@ def _is_plain(choice: _Choice) -> bool:
     )
 
 
-def _delta(body: _Body) -> Delta:
+def _said(body: Body[_Choice]) -> Said:
     messages = [choice.delta or choice.message or _Message() for choice in body.choices]
-    stated = [len(choice.token_ids) for choice in body.choices if choice.token_ids is not None]
-    finishes = [choice.finish_reason for choice in body.choices if choice.finish_reason and choice.index == 0]
-    error = body.error if body.error is not None else (body.detail if not body.choices else None)
-    return Delta(
+    return Said(
         answer=any(bool(message.content) for message in messages),
         reasoning=any(bool(message.reasoning_content or message.reasoning) for message in messages),
         tool=any(_has_tool(message) for message in messages),
-        tokens=sum(stated) if stated else None,
-        usage=body.usage.plain() if body.usage else None,
-        finish=finishes[-1] if finishes else None,
-        error=error_text(error) if error is not None else None,
     )
 
 
