@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from harness.analysis.distributions import tally
 from harness.analysis.frame import Frame
-from harness.clock import MS
+from harness.clock import MS, S
 from harness.findings import Client
 from harness.metrics import limits, share
 from harness.model import Outcome, Phase, Scenario, Slo, Stage
@@ -59,7 +59,10 @@ STEP = Threshold(
     reason="the wall clock stepped by {0:.3g} ms (limit {1:.0f} ms)",
     why="all stamps are on the wall clock; slewing moves both clocks alike, so only a step shows",
 )
+SILENT_NS = 100 * MS
+"""A worker beats when it has drained, after the end of the hold, or has done so less than 50 ms before."""
 ADVICE = {
+    "lost": "see why the worker's process ended (its log, the kernel's), then measure again",
     "coalesced": "add client processes (--processes 2, up to the cores) or spread workers over machines",
     "busy": "add client processes (--processes 2, up to the cores) or spread workers over machines",
     "lag": "add client processes (--processes 2, up to the cores) or spread workers over machines",
@@ -91,6 +94,7 @@ def client(frame: Frame, health: pd.DataFrame, stage: Stage, scenario: Scenario)
     step_ms = _clock_step_ms(level)
     busy = (cpu + runnable).max() if len(cpu) else None
     found = {
+        "lost": _lost(level, stage),
         "coalesced": _said(COALESCED, coalesced),
         "busy": _said(BUSY, busy),
         "lag": _late(late_ns, rows["end"], lag_ms, scenario),
@@ -116,6 +120,18 @@ def client(frame: Frame, health: pd.DataFrame, stage: Stage, scenario: Scenario)
 def _said(threshold: Threshold, value: float | None, limit: float | None = None) -> str:
     limit = threshold.limit if limit is None else limit
     return "" if value is None or value <= limit else threshold.reason.format(value, limit)
+
+
+def _lost(level: pd.DataFrame, stage: Stage) -> str:
+    """Workers that fell silent before the hold was over: for a part of it the load was lighter than it says."""
+    last_ns = level.groupby("worker")["at_ns"].max()
+    silent = sorted(last_ns[last_ns < stage.end_at_ns - SILENT_NS].index)
+    said = [
+        f"worker {worker} was lost {(stage.end_at_ns - last_ns[worker]) / S:.1f} s before the end" for worker in silent
+    ]
+    if 0 < len(last_ns) < stage.workers:
+        said.append(f"{stage.workers - len(last_ns)} of {stage.workers} workers were never heard of")
+    return "; ".join(said)
 
 
 def _late(late_ns: "pd.Series[float]", end_ns: "pd.Series[float]", lag_ms: float | None, scenario: Scenario) -> str:

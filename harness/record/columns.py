@@ -1,12 +1,10 @@
-"""Records and health to Arrow columns and messages, and back. No clock, no I/O.
+"""The columns of the log, and records and health put into them. No clock, no I/O.
 
 A token costs four bytes before compression: `gaps_us[0]` is floor((c_1 − start) / 1000) and `gaps_us[j]` the difference
 of two such floors, so the running sum gives every stamp to the microsecond, without drift.
 """
 
-import struct
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -14,12 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import ipc
 
-from harness.model import OPEN, Arrival, Health, Outcome, Phase, Record, Timeline, Usage
-
-LOST = "no end recorded: its worker process was lost"
+from harness.model import OPEN, Arrival, Health, Outcome, Record, Usage
 
 RECORDS = pa.schema(
     [
@@ -72,12 +66,6 @@ _PLACES = {f"usage_{name}": f"usage.{name}" for name in Usage.__struct_fields__}
 """Where a column's value stands in a Record, when not in the field of that name."""
 
 _INT32 = np.iinfo(np.int32)
-_MARKER = b"\xff\xff\xff\xff"
-_MAX_METADATA_BYTES = 1 << 20
-_END_BYTES = 8
-
-
-# --- values to columns ------------------------------------------------------------------------------------------------
 
 
 def records_batch(ended: Sequence[Record], still_open: Sequence[Record] = ()) -> pa.RecordBatch:
@@ -167,104 +155,3 @@ def _offsets(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
 
 def _int32(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     return np.clip(values, _INT32.min, _INT32.max).astype(np.int32)
-
-
-# --- columns to messages ----------------------------------------------------------------------------------------------
-
-
-def message(batch: pa.RecordBatch, seq: int) -> bytes:
-    """The batch as one encapsulated Arrow message, zstd inside, without its schema; `seq` travels in its metadata."""
-    sink = pa.BufferOutputStream()
-    options = ipc.IpcWriteOptions(compression="zstd", use_threads=False)  # threads would compete with the measurement
-    with ipc.new_stream(sink, batch.schema, options=options) as stream:
-        stream.write_batch(batch, custom_metadata={"seq": str(seq)})
-    stream_bytes: bytes = sink.getvalue().to_pybytes()
-    return stream_bytes[message_bytes(stream_bytes, 0) : -_END_BYTES]
-
-
-def schema_message(kind: str) -> bytes:
-    """What a file of this kind begins with."""
-    encoded: bytes = SCHEMAS[kind].serialize().to_pybytes()
-    return encoded
-
-
-def message_bytes(data: bytes | memoryview, at: int) -> int | None:
-    """Size of the message at byte `at`; None when the data end inside it. ValueError: no message is there.
-
-    Arrow columnar format, "encapsulated message format": marker, size of metadata, metadata (a flatbuffer that states
-    the size of the body), body.
-    """
-    head = bytes(data[at : at + 8])
-    if not _MARKER.startswith(head[:4]):
-        raise ValueError(f"it begins with {head!r} where an Arrow message should begin")
-    if len(head) < 8:
-        return None
-    metadata_bytes = int.from_bytes(head[4:], "little")
-    if metadata_bytes == 0:
-        raise ValueError("the Arrow stream was ended there, which this log never does")
-    if metadata_bytes > _MAX_METADATA_BYTES:
-        raise ValueError(f"an Arrow message states {metadata_bytes} bytes of metadata")
-    if at + 8 + metadata_bytes > len(data):
-        return None
-    size = 8 + metadata_bytes + _body_bytes(bytes(data[at + 8 : at + 8 + metadata_bytes]))
-    return size if at + size <= len(data) else None
-
-
-def _body_bytes(metadata: bytes) -> int:
-    """`bodyLength`, the fourth field of the flatbuffer table `Message`; absent means 0."""
-    try:
-        (table,) = struct.unpack_from("<I", metadata)
-        vtable = table - struct.unpack_from("<i", metadata, table)[0]
-        (vtable_bytes,) = struct.unpack_from("<H", metadata, vtable)
-        (place,) = struct.unpack_from("<H", metadata, vtable + 10) if vtable_bytes > 10 else (0,)
-        size = int(struct.unpack_from("<q", metadata, table + place)[0]) if place else 0
-    except struct.error as error:
-        raise ValueError("the metadata of an Arrow message are garbage") from error
-    if size < 0:
-        raise ValueError(f"an Arrow message states a body of {size} bytes")
-    return size
-
-
-# --- columns to values ------------------------------------------------------------------------------------------------
-
-
-def final_rows(request_ids: npt.NDArray[np.int64], is_open: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which rows stand: of each request the row last written, and an OPEN one only when there is no other."""
-    order = np.lexsort((~is_open, request_ids))  # stable: rows of one request stay as written, OPEN ones first
-    ordered = request_ids[order]
-    stands = np.zeros(len(order), np.bool_)
-    stands[order[np.append(ordered[1:] != ordered[:-1], True)[: len(order)]]] = True
-    return stands
-
-
-def settled(batch: pa.RecordBatch, stands: npt.NDArray[np.bool_]) -> pa.RecordBatch:
-    """The rows that stand, with OPEN turned into censored. Where all stand and none is OPEN, nothing is copied."""
-    kept = batch if stands.all() else batch.filter(pa.array(stands))
-    lost = pc.equal(kept.column("outcome"), OPEN)
-    if not pc.any(lost).as_py():
-        return kept
-    for name, value in (("outcome", Outcome.CENSORED.value), ("detail", LOST)):
-        place = RECORDS.get_field_index(name)
-        kept = kept.set_column(place, RECORDS.field(place), pc.if_else(lost, value, kept.column(name)))
-    return kept
-
-
-def records_of(table: pa.Table) -> Iterator[Record]:
-    """Rows as Records, row by row: for tests and samples. Stamps come back as start + whole microseconds."""
-    for batch in table.to_batches():
-        yield from map(_record, batch.to_pylist())
-
-
-def _record(row: dict[str, Any]) -> Record:
-    origin_ns = row["due_ns"] if row["start_ns"] is None else row["start_ns"]
-    stamps_ns = origin_ns + np.cumsum(row.pop("gaps_us"), dtype=np.int64) * 1000
-    k = row.pop("k")
-    timeline = Timeline(
-        at_ns=array("q", stamps_ns.tobytes()),
-        k=None if k is None else array("q", k),
-        first_answer=row.pop("first_answer"),
-        coalesced=row.pop("coalesced"),
-    )
-    usage = Usage(**{name: row.pop(f"usage_{name}") for name in Usage.__struct_fields__})
-    row |= {"phase": Phase(row["phase"]), "outcome": Outcome(row["outcome"])}
-    return Record(timeline=timeline, usage=usage, **row)

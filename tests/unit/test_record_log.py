@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.model import Arrival, Health, Outcome, Phase, Record, RequestSpec, Timeline, Usage
-from harness.record.columns import LOST, message_bytes, records_batch
+from harness.record.columns import records_batch
 from harness.record.log import (
     Batch,
     LogError,
@@ -30,6 +30,8 @@ from harness.record.log import (
     records_of,
     stored_batches,
 )
+from harness.record.messages import message_bytes
+from harness.record.rows import LOST
 
 T0_NS = 1_760_000_000_123_456_789
 ROOT = Path(__file__).parents[2]
