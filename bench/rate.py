@@ -17,7 +17,17 @@ from truth import quantiles
 from harness.calibrate.rung import highest_true, reason_to_stop
 from harness.calibrate.words import verdict
 
-COLUMNS = ["client", "streams", "case", "tokens/s", "µs/token", "coalesced", "worst error", "verdict"]
+COLUMNS = [
+    "client",
+    "streams",
+    "case",
+    "tokens/s",
+    "µs/token",
+    "coalesced",
+    "worst error",
+    "emitter late P99",
+    "verdict",
+]
 HIDDEN = 0.01
 """Share of coalesced events from which a level does not count, however true its quantiles are."""
 ONCE = "all start at once"
@@ -39,6 +49,7 @@ def row(client, case, rung):
         f"{rung.cpu_us_per_token or 0:.2f}",
         "–" if client == PLAIN else f"{rung.coalesced:.2%}",
         worst(rung),
+        f"{rung.emitting.late_p99_ms:.2f} ms",
         f"reads only; {rung.disturbed}".rstrip("; ") if client == FLOOR else verdict(rung),
     ]
 

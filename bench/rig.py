@@ -131,6 +131,7 @@ def rung(asked, source, said):
         coalesced=0.0,
         cpu=said["cpu_share"],
         queued=said["queued"],
+        stolen=source.stolen,
         emitting=Emitting(
             queued=source.queued,
             late_p99_ms=times(late).p99_ms,

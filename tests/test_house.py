@@ -61,7 +61,6 @@ MAY_IMPORT: dict[str, set[str]] = {
 HOMES: dict[str, set[str]] = {
     "click": {"cli"},
     "gevent": {"run", "wire"},
-    "greenlet": {"wire"},
     "httptools": {"engine", "protocol"},
     "jinja2": {"report"},
     "locust": {"locustfile", "run", "users"},
@@ -161,6 +160,10 @@ def test_pure_rooms_do_not_reach_outside(room: str) -> None:
 
 CLOCKS = {"time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"}
 MAY_READ_CLOCKS = {HARNESS / "clock.py"}
+MAY_PRINT = {
+    HARNESS / "cli.py",
+    HARNESS / "engine" / "emitter" / "__main__.py",  # a program of its own: one line says that it is ready
+}
 
 
 def reads_a_clock(node: ast.AST) -> bool:
@@ -179,22 +182,22 @@ def test_only_clock_reads_clocks() -> None:
 
 
 def writes_to_stdout(node: ast.AST) -> bool:
+    """print(…), sys.stdout or click.echo(…)."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         return node.func.id == "print"
-    return isinstance(node, ast.Attribute) and node.attr == "stdout" and getattr(node.value, "id", "") == "sys"
+    named = (getattr(node.value, "id", ""), node.attr) if isinstance(node, ast.Attribute) else ("", "")
+    return named in {("sys", "stdout"), ("click", "echo"), ("click", "secho")}
 
 
 def test_only_the_command_prints() -> None:
     printing = {path for path in MODULES if any(writes_to_stdout(node) for node in ast.walk(parsed(path)))}
-    assert printing <= {HARNESS / "cli.py"}
+    assert printing == MAY_PRINT
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
 NO_NOUNS = {"utils", "util", "base", "common", "helpers", "helper", "types", "constants", "misc", "core_utils"}
 NO_SUFFIX = r"\w+(Manager|Handler|Helper|Utils?|Processor|Service|Base|Mixin|Factory|Registry)"
-THEIRS = {"BaseHTTPRequestHandler"}
-"""Names of the standard library that a class of ours must derive from are not ours to choose."""
 
 
 def test_every_module_is_named_for_what_it_is() -> None:
@@ -204,7 +207,7 @@ def test_every_module_is_named_for_what_it_is() -> None:
 def test_no_class_is_named_for_its_vagueness() -> None:
     names = {node.name for path in WRITTEN for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)}
     assert len(names) > 100
-    assert not {name for name in names - THEIRS if re.fullmatch(NO_SUFFIX, name)}
+    assert not {name for name in names if re.fullmatch(NO_SUFFIX, name)}
 
 
 # --- what every file owes ---------------------------------------------------------------------------------------------
@@ -212,9 +215,7 @@ def test_no_class_is_named_for_its_vagueness() -> None:
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_first_line_says_what_a_file_is(path: Path) -> None:
-    said = ast.get_docstring(parsed(path))
-    assert said, "a docstring comes first"
-    assert said.splitlines()[0].rstrip().endswith((".", ":", "?", ";", ",")) or len(said.splitlines()) > 1
+    assert len(ast.get_docstring(parsed(path)) or "") > 20
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)

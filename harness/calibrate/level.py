@@ -76,6 +76,7 @@ def rung(trial: Trial, found: Joined, source: Source, cpu: float, queued: float)
             late_p99_ms=times(found.late).p99_ms if len(found.late) else 0.0,
             blocked=sum(stream.blocked for stream in source.streams),
         ),
+        stolen=source.stolen,
         gap_ms=trial.beat.gap_ms,
     )
 

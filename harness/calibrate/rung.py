@@ -15,7 +15,9 @@ UNTRUE_ENOUGH = 2
 """The climb stops after so many untrue levels in a row: one may be an accident."""
 QUEUED_EMITTER = 0.02
 QUEUED_CLIENT = 0.05
-"""Share of time a process waited for a core that something else used. Above this, a row describes the neighbours."""
+STOLEN = 0.01
+"""Shares of time a process waited for a core that something else used, or that a hypervisor had taken. Above these, a
+row describes the neighbours."""
 LATE_GAPS = 0.25
 """The emitter keeps up while the P99 of its lateness is at most this part of a gap."""
 
@@ -83,6 +85,8 @@ class Rung(Struct, frozen=True, kw_only=True):
     queued: float
     """Share of time in which the most starved of them was ready to run and had no core."""
     emitting: Emitting
+    stolen: float = 0.0
+    """Share of the time in which a core was wanted that a hypervisor took, of the core that fared worst."""
     gap_ms: float = 20.0
     """What the emitter was told to leave between two tokens."""
 
@@ -102,16 +106,18 @@ class Rung(Struct, frozen=True, kw_only=True):
     @property
     def kept_up(self) -> bool:
         """The emitter sent in time, or was kept from it: then a higher level does not ask more than it can give."""
-        return self.emitting.late_p99_ms <= LATE_GAPS * self.gap_ms or self.emitting.queued > QUEUED_EMITTER
+        kept_from_it = self.emitting.queued > QUEUED_EMITTER or self.stolen > STOLEN
+        return self.emitting.late_p99_ms <= LATE_GAPS * self.gap_ms or kept_from_it
 
     @property
     def disturbed(self) -> str:
-        """Who waited for a core that something else used; "" when nobody did for long."""
-        starved = {
-            "emitter": (self.emitting.queued, QUEUED_EMITTER),
-            "client": (self.queued, QUEUED_CLIENT),
+        """Who took the cores from us, in words; "" when nobody did for long."""
+        shares = {
+            "emitter queued": (self.emitting.queued, QUEUED_EMITTER),
+            "client queued": (self.queued, QUEUED_CLIENT),
+            "host took": (self.stolen, STOLEN),
         }
-        return ", ".join(f"{who} waited {share:.0%}" for who, (share, limit) in starved.items() if share > limit)
+        return ", ".join(f"{who} {share:.0%}" for who, (share, limit) in shares.items() if share > limit)
 
 
 class Calibration(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from harness.calibrate.trial import NoTrial, Trial
+from harness.calibrate.trial import Cores, NoTrial, Trial
 from harness.engine.emitter import SentStream, read_truth
 
 STOP_S = 10.0
@@ -23,6 +23,9 @@ class Source(Struct, kw_only=True):
     pid: int
     streams: list[SentStream] = []
     queued: float = 0.0
+    """See `queued_share`."""
+    stolen: float = 0.0
+    """Of the core that fared worst: time a hypervisor took / time it was wanted, while the emitter lived."""
 
 
 @contextlib.contextmanager
@@ -33,6 +36,7 @@ def emitter(trial: Trial) -> Iterator[Source]:
         process = subprocess.Popen(_emitter_command(trial, truth), stdout=subprocess.PIPE, text=True)
         try:
             pin(process.pid, trial.cores.emitter)
+            before = _core_ticks(trial.cores)
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line.startswith("port "):
@@ -41,6 +45,7 @@ def emitter(trial: Trial) -> Iterator[Source]:
             source = Source(url=f"{scheme}://127.0.0.1:{line.split()[1]}", pid=process.pid)
             yield source
             source.queued = queued_share(process.pid)
+            source.stolen = _stolen_share(before, _core_ticks(trial.cores))
             process.terminate()
             process.wait(STOP_S)
             source.streams = read_truth(truth)
@@ -58,6 +63,31 @@ def queued_share(pid: int) -> float:
     except (OSError, ValueError):
         return 0.0
     return int(queued) / max(int(on_cpu) + int(queued), 1)
+
+
+def _core_ticks(cores: Cores) -> dict[str, tuple[int, int]]:
+    """(wanted, stolen) ticks of each core in use since boot; empty where the system is silent."""
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return {}
+    named = {f"cpu{core}" for core in cores.emitter | cores.client}
+    rows = (line.split() for line in lines if line.startswith("cpu") and not line.startswith("cpu "))
+    # user, nice, system, idle, iowait, irq, softirq, steal
+    return {
+        row[0]: (sum(map(int, row[1:9])) - int(row[4]) - int(row[5]), int(row[8]))
+        for row in rows
+        if not named or row[0] in named
+    }
+
+
+def _stolen_share(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> float:
+    shares = (
+        (after[core][1] - stolen) / max(after[core][0] - wanted, 1)
+        for core, (wanted, stolen) in before.items()
+        if core in after
+    )
+    return max(shares, default=0.0)
 
 
 def pin(pid: int, cores: frozenset[int]) -> None:

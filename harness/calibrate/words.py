@@ -24,12 +24,12 @@ def line(rung: Rung) -> str:
 
 
 def verdict(rung: Rung) -> str:
-    """true, or what is not; and who was disturbed."""
+    """true, or what is not; and what disturbed it: a core that others queued for, or that the host took."""
     marks = ["true" if not rung.faults else f"untrue: {rung.faults[0]}"]
     if not rung.kept_up:
         marks.append(f"the emitter was {rung.emitting.late_p99_ms:.1f} ms late at P99")
     if rung.disturbed:
-        marks.append(f"disturbed: {rung.disturbed} for a core")
+        marks.append(f"disturbed: {rung.disturbed}")
     return "; ".join(marks)
 
 
@@ -54,7 +54,9 @@ def _remarks(found: Calibration) -> list[str]:
     said = [f"Why no more: {WHY_STOPPED[found.stopped]}."] if WHY_STOPPED[found.stopped] else []
     said.append(f"Measured with {found.cores}, as a run would be.")
     if any(rung.disturbed for rung in found.rungs):
-        said.append("Something else used these cores meanwhile; measure again when the machine is quiet.")
+        said.append(
+            "Something else used these cores meanwhile (or their host did); measure again when the machine is quiet."
+        )
     return said
 
 

@@ -42,6 +42,7 @@ class Exchange:
         self.done = False
         """[DONE] was seen: only the end of the HTTP message is missing."""
         self.timeline = Timeline()
+        self._stamp = self.timeline.at_ns.append
         self.start_ns: int | None = None
         self.connect_ns: int | None = None
         self.retried = False
@@ -93,25 +94,27 @@ class Exchange:
         self.take(chunk.at_ns, chunk.data, chunk.since_ns)
 
     def take(self, at_ns: int, data: bytes, since_ns: int) -> None:
-        """`receive` without a Chunk: the hot path."""
-        if self.over:
-            return
-        self._at_ns = at_ns
-        self._late = at_ns - since_ns > BUNCHED_NS
-        if not data:
-            self._eof()
-            return
-        self._reads += 1
-        self._bytes += len(data)
-        response = self.response
+        """`receive` without a Chunk: the hot path, and shortest for a frame that repeats the last but for its text."""
         refrain = self._refrain
         if refrain is not None and refrain.repeats(data):
-            response.chunks += 1
-            self._on_token(ANSWER)
-            self._bound()
-            return
+            self._stamp(at_ns)
+            self._bytes += len(data)
+            if self._bytes > self._limit:
+                self._too_long(at_ns)
+        elif not self.over:
+            self._at_ns = at_ns
+            self._late = at_ns - since_ns > BUNCHED_NS
+            if data:
+                self._take(data)
+            else:
+                self._eof()
+
+    def _take(self, data: bytes) -> None:
+        self._reads += 1
+        self._bytes += len(data)
         self._refrain = None
         self._told = []
+        response = self.response
         headers_done = response.headers_done
         try:
             response.feed(data)
@@ -126,12 +129,12 @@ class Exchange:
             self._judge(whole=True)
         elif self._fault is not None:
             self._end(Outcome.MALFORMED, self._fault)
-        else:
-            self._bound()
+        elif self._bytes > self._limit:
+            self._too_long(self._at_ns)
 
-    def _bound(self) -> None:
-        if self._bytes > self._limit:
-            self._end(Outcome.MALFORMED, f"response over {self._limit} bytes")
+    def _too_long(self, at_ns: int) -> None:
+        self._at_ns = at_ns
+        self._end(Outcome.MALFORMED, f"response over {self._limit} bytes")
 
     def fail(self, outcome: Outcome, detail: str, at_ns: int) -> None:
         """The wire gave up. A stream that had said [DONE] after its finish is whole all the same."""
@@ -253,7 +256,7 @@ class Exchange:
         self._event_read, self._event_chunk = reads, chunks
         if timeline.first_answer is None and delta.answer:
             timeline.first_answer = len(timeline.at_ns)
-        timeline.at_ns.append(self._at_ns)
+        self._stamp(self._at_ns)
         if delta is ANSWER:
             return
         if delta.tokens is not None:
@@ -318,6 +321,7 @@ class Exchange:
 
     def _end(self, outcome: Outcome, detail: str) -> None:
         self.over = True
+        self._refrain = None
         self._outcome = outcome
         self._detail = detail
         self._end_ns = self._at_ns

@@ -11,29 +11,37 @@ PLAIN: Final = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 """Characters that stand for themselves in a JSON string and end neither it nor a line."""
 SIZE_BYTES = 10
 """An HTTP chunk's size line, with its line end, is shorter than this."""
+NEVER: Final = b"\0"
+"""No chunk begins so."""
 
 
 class Refrain:
     """Learned from one parsed read; `repeats` then compares others with it."""
 
-    __slots__ = ("_head", "_room", "_tail")
+    __slots__ = ("_begins", "_head", "_tail")
 
     def __init__(self, head: bytes, tail: bytes) -> None:
         self._head = head
         self._tail = tail
-        self._room = len(head) + len(tail)
+        self._begins: dict[int, bytes] = {}
+        """Length of a read → its size line and head: the length of a chunk says what its size line must be."""
 
     def repeats(self, read: bytes) -> bool:
         """Whether this read is one whole HTTP chunk with the same frame around other, non-empty text."""
-        start = read.find(b"\r\n", 0, SIZE_BYTES) + 2
-        size = len(read) - start
+        begin = self._begins.get(len(read)) or self._begin(len(read))
+        tail = self._tail
         return (
-            size > self._room
-            and read.startswith(self._head, start)
-            and read.endswith(self._tail)
-            and not read[start + len(self._head) : -len(self._tail)].translate(None, PLAIN)
-            and read[: start - 2] == b"%x" % (size - 2)
+            read.startswith(begin) and read.endswith(tail) and not read[len(begin) : -len(tail)].translate(None, PLAIN)
         )
+
+    def _begin(self, length: int) -> bytes:
+        begin = NEVER
+        for digits in range(1, SIZE_BYTES - 2):
+            size = b"%x" % max(0, length - digits - 4)  # without the line ends of size line and chunk
+            if len(size) == digits and length > digits + 2 + len(self._head) + len(self._tail):
+                begin = size + b"\r\n" + self._head
+        self._begins[length] = begin
+        return begin
 
 
 def refrain(read: bytes, markers: tuple[bytes, ...]) -> Refrain | None:

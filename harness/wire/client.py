@@ -1,7 +1,6 @@
 """Drives an Exchange over a connection: sends, reads stamped bytes, watches four timeouts. I/O, under gevent."""
 
 import ssl
-from collections.abc import Callable
 
 import gevent
 from gevent.hub import Waiter
@@ -18,11 +17,6 @@ SWEEP_S = 0.1
 """How often timeouts are looked at: their precision."""
 AFTER_DONE_NS = 2 * clock.S
 """How long a stream may stay open after [DONE]."""
-PENDING_READS = 16
-"""Reads kept unparsed: bounds memory, and spreads parsing evenly over a stream."""
-MAY_END = (b"\r\n\r\n", b"[DONE]\n\n\r\n")
-"""How the read that ends a chunked response can end, if it is not a very short one."""
-SHORT_READ = 8
 
 
 class Wiring(Struct, frozen=True, kw_only=True):
@@ -44,7 +38,6 @@ class Client:
         self._reading: set[Reading] = set()
         self._sweeper = gevent.get_hub().loop.timer(SWEEP_S, SWEEP_S)
         self._sweeper.start(self._sweep)
-        self._turn = 0
 
     def perform(self, exchange: Exchange, request: bytes) -> None:
         """Carry the exchange to its end; returns when it is over, whatever happened.
@@ -93,12 +86,11 @@ class Client:
 
     def _converse(self, connection: Connection, exchange: Exchange, request: bytes) -> bool:
         """False: the kept connection was closed before it gave an answer."""
-        self._turn += 1
-        reading = Reading(connection, exchange, self.wiring.timeouts, 2 + self._turn % PENDING_READS)
+        reading = Reading(connection, exchange, self.wiring.timeouts, self._poller)
         self._reading.add(reading)
         reusable = False
         try:
-            served = reading.run(self._poller, request)
+            served = reading.run(request)
             reusable = served and exchange.over and self._reusable(exchange)
         finally:
             self._reading.discard(reading)
@@ -121,17 +113,31 @@ class Client:
 
 
 class Reading:
-    """One exchange on one connection. `readable` is the hot path: it stamps and appends; parsing waits for a batch."""
+    """One exchange on one connection. `readable` is the hot path: one read, stamped, handed to the exchange."""
 
-    def __init__(self, connection: Connection, exchange: Exchange, timeouts: Timeouts, first_mark: int) -> None:
+    __slots__ = (
+        "_began_ns",
+        "_connection",
+        "_exchange",
+        "_last_ns",
+        "_poller",
+        "_read",
+        "_reads",
+        "_reads_seen",
+        "_served",
+        "_take",
+        "_timeouts",
+        "_waiter",
+        "_waiting",
+    )
+
+    def __init__(self, connection: Connection, exchange: Exchange, timeouts: Timeouts, poller: Poller) -> None:
         self._connection = connection
         self._exchange = exchange
         self._timeouts = timeouts
-        self._pending: list[tuple[int, bytes, int]] = []
-        self._poller: Poller
-        self._mark = 1
-        """Parse when so many reads are pending: one until the response is known to be chunked."""
-        self._first_mark = first_mark
+        self._poller = poller
+        self._read = connection.read
+        self._take = exchange.take
         self._waiter: Waiter[bool] = Waiter()
         self._waiting = False
         self._served = True
@@ -139,11 +145,10 @@ class Reading:
         self._last_ns = self._began_ns
         self._reads = 0
         self._reads_seen = 0
-        self._read: Callable[[], tuple[int, bytes]] = connection.read
 
-    def run(self, poller: Poller, request: bytes) -> bool:
+    def run(self, request: bytes) -> bool:
         """Send and wait for the end. False: nothing came back and the connection was a kept one."""
-        exchange, connection, self._poller = self._exchange, self._connection, poller
+        exchange, connection = self._exchange, self._connection
         exchange.stamp_source = "kernel" if connection.kernel_stamps else "user"
         exchange.sent(clock.wall_ns(), None if connection.used else connection.connect_ns)
         try:
@@ -151,7 +156,7 @@ class Reading:
         except OSError as error:
             self._lost(error)
         if not self._is_over():
-            poller.add(connection.fd, self.readable)
+            self._poller.add(connection.fd, self.readable)
             self._waiting = True
             self._waiter.get()
         return self._served
@@ -166,35 +171,27 @@ class Reading:
             self._lost(error)
             self._wake()
             return
-        pending = self._pending
-        pending.append((at_ns, data, self._poller.clear_ns))
         self._reads += 1
-        if len(pending) >= self._mark or len(data) < SHORT_READ or data.endswith(MAY_END):
-            self._digest()
-            if self._is_over():
-                self._wake()
+        if data or self._is_ours_to_judge():
+            self._take(at_ns, data, self._poller.clear_ns)
+        if self._exchange.over or not self._served:
+            self._wake()
 
     def check(self, now_ns: int) -> None:
         """Timeouts. Keep-alive comments are life (they reset the idle limit) but not a first token."""
         if self._reads != self._reads_seen:
             self._reads_seen, self._last_ns = self._reads, now_ns
-        if self._pending and not self._exchange.has_token:
-            self._digest()
         if self._is_over():
-            self._wake()
             return
         for limit_s, since_ns, outcome in self._limits():
             if now_ns - since_ns > limit_s * clock.S:
-                self._digest()
-                if outcome is not Outcome.TIMEOUT_FIRST_TOKEN or not self._exchange.has_token:
-                    self.give_up(outcome, f"{outcome.value.removeprefix('timeout_')} over {limit_s:g} s")
+                self.give_up(outcome, f"{outcome.value.removeprefix('timeout_')} over {limit_s:g} s")
                 return
         if self._exchange.done and now_ns - self._last_ns > AFTER_DONE_NS:
             self.give_up(Outcome.TIMEOUT_BETWEEN_TOKENS, "left open")
 
     def give_up(self, outcome: Outcome, detail: str) -> None:
         """End the exchange from outside."""
-        self._digest()
         self._exchange.fail(outcome, detail, clock.wall_ns())
         self._wake()
 
@@ -207,28 +204,15 @@ class Reading:
             limits.append((timeouts.between_tokens_s, self._last_ns, Outcome.TIMEOUT_BETWEEN_TOKENS))
         return limits
 
-    def _digest(self) -> None:
-        """Parse what is pending. End of file on a kept connection before any answer is not the server's failure."""
-        exchange, pending = self._exchange, self._pending
-        if not pending:
-            return
-        self._pending = []
-        if not pending[0][1] and self._connection.used and not exchange.answered:
-            self._served = False
-            return
-        take = exchange.take
-        for at_ns, data, since_ns in pending:
-            take(at_ns, data, since_ns)
-        if exchange.response.headers_done:
-            chunked = "transfer-encoding" in exchange.response.headers
-            self._mark = (self._first_mark if self._mark == 1 else PENDING_READS) if chunked else 1
-
     def _lost(self, error: OSError) -> None:
-        self._digest()
+        if self._is_ours_to_judge():
+            self._exchange.fail(Outcome.RESET, error.strerror or str(error), clock.wall_ns())
+
+    def _is_ours_to_judge(self) -> bool:
+        """False, and not served: a kept connection ended before any answer, which is not the server's failure."""
         if self._connection.used and not self._exchange.answered:
             self._served = False
-        else:
-            self._exchange.fail(Outcome.RESET, error.strerror or str(error), clock.wall_ns())
+        return self._served
 
     def _is_over(self) -> bool:
         return self._exchange.over or not self._served

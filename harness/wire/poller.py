@@ -35,7 +35,7 @@ class EpollPoller:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._watcher = gevent.get_hub().loop.io(self._epoll.fileno(), READ)
         self._watcher.start(self._turn)
-        self._nap = gevent.get_hub().loop.timer(NAP_S)
+        self._nap = gevent.get_hub().loop.timer(NAP_S, NAP_S)  # a one-shot timer fires at once when started again
         self._last_ns = 0
 
     def add(self, fd: int, callback: Callable[[], None]) -> None:
@@ -60,14 +60,13 @@ class EpollPoller:
         now_ns = clock.mono_ns()
         if now_ns - self._last_ns < THICK_NS:
             self._watcher.stop()
-            self._nap.start(self._wake, update=True)
+            self._nap.again(self._wake, update=True)
         self._last_ns = now_ns
 
     def _wake(self) -> None:
         """The nap is over: serve what came meanwhile, and nap again if that was much."""
-        if self._drain() > 1:
-            self._nap.start(self._wake, update=True)
-        else:
+        if self._drain() <= 1:
+            self._nap.stop()
             self._watcher.start(self._turn)
 
     def _drain(self) -> int:

@@ -133,7 +133,8 @@ def judged(*words: str, cwd: Path) -> "tuple[subprocess.CompletedProcess[str], A
 
 def records(directory: Path) -> list[dict[str, Any]]:
     """Rows of the record log of a run, in the order written."""
-    return read_records(directory).to_pylist()
+    rows: list[dict[str, Any]] = read_records(directory).to_pylist()
+    return rows
 
 
 def balanced(directory: Path) -> Any:

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.e2e
 LOAD_MAKERS = {"locust", "gevent"}
 HEAVY = LOAD_MAKERS | {"pandas", "pyarrow", "numpy", "scipy", "plotly", "rich"}
 NOBODY = "http://127.0.0.1:9"
+TOO_FAST = {"e2e_p50_ms": 1, "ttft_p99_ms": 9000}
+"""A clause that breaks, and one that allows a client on a busy machine to be late by 90 ms."""
 SPREAD = {"n", "mean", "p50", "p90", "p95", "p99", "max"}
 
 
@@ -83,9 +85,9 @@ def test_exit_code_0_when_the_slo_held(unhurried: str, tmp_path: Path) -> None:
 
 def test_exit_code_1_when_it_broke_and_an_open_loop_of_the_quick_form(unhurried: str, tmp_path: Path) -> None:
     quick = ("--rate", "20", "--prompt-tokens", "8", "--output-tokens", "8")
-    done, found = judged("run", "--host", unhurried, *quick, *settings(slo__ttft_p99_ms=0.01), cwd=tmp_path)
+    done, found = judged("run", "--host", unhurried, *quick, *settings(slo=TOO_FAST), cwd=tmp_path)
     assert done.returncode == 1, done.stdout
-    assert "ttft_p99_ms" in found["verdict"]["text"]
+    assert "e2e_p50_ms" in found["verdict"]["text"]
     assert found["levels"][0]["axis"] == "rate"
 
 
@@ -140,25 +142,27 @@ def test_progress_is_a_line_a_level_where_there_is_no_terminal(host: str, tmp_pa
     assert [line[:8] for line in done.stderr.splitlines()] == ["level 1:"] * 2 + ["level 2:"] * 2
 
 
-def test_progress_moves_in_place_on_a_terminal(host: str, tmp_path: Path) -> None:
+def on_a_terminal(command: list[str], cwd: Path) -> str:
+    """What a command writes to stderr when that is a terminal."""
     ours, theirs = pty.openpty()
-    command = [*COMMAND, "run", "demo", "--host", host, *settings(load__levels=[2])]
+    os.set_blocking(ours, False)
     seen = bytearray()
-    with os.fdopen(ours, "rb", buffering=0) as screen:
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=environment(), stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs
-        )
-        os.close(theirs)
-        try:
-            while data := screen.read(4096):
-                seen += data
-        except OSError:  # how Linux says that nobody holds the other end any more
-            pass
-        process.wait(10)
-    painted = [line for line in seen.decode().split("\r") if " left " in line]
+    with os.fdopen(ours, "rb", buffering=0) as screen, os.fdopen(theirs, "wb", buffering=0) as terminal:
+        with subprocess.Popen(
+            command, cwd=cwd, env=environment(), stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal
+        ) as process:
+            soon(lambda: seen.extend(screen.read(65536) or b"") or process.poll() is not None)
+        seen += screen.read(65536) or b""
+    return seen.decode()
+
+
+def test_progress_moves_in_place_on_a_terminal(host: str, tmp_path: Path) -> None:
+    command = [*COMMAND, "run", "demo", "--host", host, *settings(load__levels=[2])]
+    seen = on_a_terminal(command, tmp_path)
+    painted = [line for line in seen.split("\r") if " left " in line]
     assert len(painted) >= 2
     assert all("tokens/s" in line for line in painted)
-    assert "level 1:        2 users" in seen.decode()
+    assert "level 1:        2 users" in seen
 
 
 # --- the wheel --------------------------------------------------------------------------------------------------------

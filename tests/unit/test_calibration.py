@@ -219,6 +219,7 @@ def test_an_emitter_that_is_late_by_itself_ends_the_climb():
     assert reason_to_stop([rung(late_ms=5.0)]) is None  # a quarter of a gap of 20 ms
     assert reason_to_stop([rung(late_ms=5.1)]) == "emitter"
     assert reason_to_stop([rung(late_ms=5.1, queued=0.1)]) is None  # others had its core
+    assert reason_to_stop([replace(rung(late_ms=5.1), stolen=0.1)]) is None  # nobody here had it
     assert reason_to_stop([rung(late_ms=9, off_ms=9), rung(late_ms=9, off_ms=9)]) == "untrue"
 
 
@@ -244,8 +245,8 @@ def test_a_line_stands_under_its_heading_and_says_what_is_untrue():
 
 
 def test_neighbours_are_named():
-    said = text(calibration([rung(queued=0.03, client_queued=0.2)]))
-    assert "disturbed: emitter waited 3%, client waited 20% for a core" in said
+    said = text(calibration([replace(rung(queued=0.03, client_queued=0.2), stolen=0.1)]))
+    assert "disturbed: emitter queued 3%, client queued 20%, host took 10%" in said
     assert "measure again when the machine is quiet" in said
     assert "quiet" not in text(calibration([rung()]))
 
