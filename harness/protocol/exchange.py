@@ -72,7 +72,8 @@ class Exchange:
         self._event_read = self._event_chunk = -1
         self._reads = 0
         self._body: list[bytes] = []
-        self._refrain: Refrain | None = None
+        self.refrain: Refrain | None = None
+        """Knows frames like the last one; the wire may ask it before `take`."""
         self._told: list[Delta] = []
         """Frames that the current read completed."""
         self._framed: bool | None = None
@@ -95,24 +96,20 @@ class Exchange:
 
     def take(self, at_ns: int, data: bytes, since_ns: int) -> None:
         """`receive` without a Chunk: the hot path, and shortest for a frame that repeats the last but for its text."""
-        refrain = self._refrain
-        if refrain is not None and refrain.repeats(data):
-            self._stamp(at_ns)
-            self._bytes += len(data)
-            if self._bytes > self._limit:
-                self._too_long(at_ns)
-        elif not self.over:
-            self._at_ns = at_ns
-            self._late = at_ns - since_ns > BUNCHED_NS
-            if data:
-                self._take(data)
-            else:
-                self._eof()
+        refrain = self.refrain
+        if self.over or (refrain is not None and refrain.took(at_ns, data)):
+            return
+        self._at_ns = at_ns
+        self._late = at_ns - since_ns > BUNCHED_NS
+        if data:
+            self._take(data)
+        else:
+            self._eof()
 
     def _take(self, data: bytes) -> None:
         self._reads += 1
         self._bytes += len(data)
-        self._refrain = None
+        self._forget_refrain()
         self._told = []
         response = self.response
         headers_done = response.headers_done
@@ -124,17 +121,18 @@ class Exchange:
         if not headers_done:
             self._headers_arrived()
         elif self._told == [ANSWER] and response.between_chunks and self._framer.idle:
-            self._refrain = learned(data, self._terms.dialect.markers)
+            self.refrain = learned(data, self._terms.dialect.markers, self._stamp, self._limit - self._bytes)
         if response.complete:
             self._judge(whole=True)
         elif self._fault is not None:
             self._end(Outcome.MALFORMED, self._fault)
         elif self._bytes > self._limit:
-            self._too_long(self._at_ns)
+            self._end(Outcome.MALFORMED, f"response over {self._limit} bytes")
 
-    def _too_long(self, at_ns: int) -> None:
-        self._at_ns = at_ns
-        self._end(Outcome.MALFORMED, f"response over {self._limit} bytes")
+    def _forget_refrain(self) -> None:
+        if self.refrain is not None:
+            self._bytes += self.refrain.taken_bytes
+            self.refrain = None
 
     def fail(self, outcome: Outcome, detail: str, at_ns: int) -> None:
         """The wire gave up. A stream that had said [DONE] after its finish is whole all the same."""
@@ -321,7 +319,7 @@ class Exchange:
 
     def _end(self, outcome: Outcome, detail: str) -> None:
         self.over = True
-        self._refrain = None
+        self._forget_refrain()
         self._outcome = outcome
         self._detail = detail
         self._end_ns = self._at_ns

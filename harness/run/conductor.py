@@ -1,5 +1,6 @@
 """The master's side of a run: level after level, until the plan has no next one. I/O, under gevent."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class Conductor:
         self._link.on_in_order(Shipped, self._take)
         self._link.on_in_order(Drained, self._on_drained)
         self._link.on_in_order(Ended, self._on_ended)
+        logging.getLogger("locust.runners").addFilter(_is_not_about_spawning)
 
     def workers(self) -> int:
         """How many processes make load."""
@@ -156,3 +158,8 @@ class Conductor:
 
     def _on_ended(self, message: Ended) -> None:
         self._ended.add(message.worker)
+
+
+def _is_not_about_spawning(record: logging.LogRecord) -> bool:
+    """Locust warns of users that start all at once; ours do not: the stage staggers their first requests."""
+    return "spawn rate is very high" not in str(record.msg)

@@ -9,9 +9,11 @@ from msgspec import Struct
 from harness import clock
 from harness.model import Outcome, Timeouts
 from harness.protocol.exchange import Exchange
-from harness.wire.connection import Connection, NotConnected, connect
+from harness.protocol.refrain import Refrain
+from harness.wire.connection import READ_BYTES, Connection, NotConnected, connect
 from harness.wire.endpoint import Endpoint
 from harness.wire.poller import Poller, poller
+from harness.wire.stamps import ANCILLARY_BYTES, timespec
 
 SWEEP_S = 0.1
 """How often timeouts are looked at: their precision."""
@@ -116,14 +118,15 @@ class Reading:
     """One exchange on one connection. `readable` is the hot path: one read, stamped, handed to the exchange."""
 
     __slots__ = (
+        "_alive",
         "_began_ns",
         "_connection",
         "_exchange",
         "_last_ns",
         "_poller",
         "_read",
-        "_reads",
-        "_reads_seen",
+        "_recvmsg",
+        "_refrain",
         "_served",
         "_take",
         "_timeouts",
@@ -136,6 +139,7 @@ class Reading:
         self._exchange = exchange
         self._timeouts = timeouts
         self._poller = poller
+        self._recvmsg = connection.recvmsg
         self._read = connection.read
         self._take = exchange.take
         self._waiter: Waiter[bool] = Waiter()
@@ -143,8 +147,9 @@ class Reading:
         self._served = True
         self._began_ns = clock.mono_ns()
         self._last_ns = self._began_ns
-        self._reads = 0
-        self._reads_seen = 0
+        self._refrain: Refrain | None = None
+        self._alive = False
+        """Something was read since the last check."""
 
     def run(self, request: bytes) -> bool:
         """Send and wait for the end. False: nothing came back and the connection was a kept one."""
@@ -156,7 +161,8 @@ class Reading:
         except OSError as error:
             self._lost(error)
         if not self._is_over():
-            self._poller.add(connection.fd, self.readable)
+            plain = connection.tls is None and connection.kernel_stamps
+            self._poller.add(connection.fd, self.readable_plain if plain else self.readable)
             self._waiting = True
             self._waiter.get()
         return self._served
@@ -165,22 +171,41 @@ class Reading:
         """Called in the hub: one read."""
         try:
             at_ns, data = self._read()
-        except BlockingIOError:
-            return
         except OSError as error:
-            self._lost(error)
-            self._wake()
+            self._unread(error)
             return
-        self._reads += 1
+        self._got(at_ns, data)
+
+    def readable_plain(self) -> None:
+        """`readable` for a plain socket with kernel stamps, written out: called for nearly every token there is."""
+        try:
+            data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
+        except OSError as error:
+            self._unread(error)
+            return
+        if not ancillary:  # end of file carries no stamp
+            self._got(clock.wall_ns(), data)
+            return
+        seconds, nanoseconds = timespec(ancillary[0][2])
+        at_ns = seconds * 1_000_000_000 + nanoseconds
+        refrain = self._refrain
+        if refrain is None or not refrain.took(at_ns, data):
+            self._got(at_ns, data)
+        else:
+            self._alive = True
+
+    def _got(self, at_ns: int, data: bytes) -> None:
+        self._alive = True
         if data or self._is_ours_to_judge():
             self._take(at_ns, data, self._poller.clear_ns)
-        if self._exchange.over or not self._served:
+            self._refrain = self._exchange.refrain
+        if self._is_over():
             self._wake()
 
     def check(self, now_ns: int) -> None:
         """Timeouts. Keep-alive comments are life (they reset the idle limit) but not a first token."""
-        if self._reads != self._reads_seen:
-            self._reads_seen, self._last_ns = self._reads, now_ns
+        if self._alive:
+            self._alive, self._last_ns = False, now_ns
         if self._is_over():
             return
         for limit_s, since_ns, outcome in self._limits():
@@ -203,6 +228,11 @@ class Reading:
         else:
             limits.append((timeouts.between_tokens_s, self._last_ns, Outcome.TIMEOUT_BETWEEN_TOKENS))
         return limits
+
+    def _unread(self, error: OSError) -> None:
+        if not isinstance(error, BlockingIOError):
+            self._lost(error)
+            self._wake()
 
     def _lost(self, error: OSError) -> None:
         if self._is_ours_to_judge():

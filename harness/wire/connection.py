@@ -40,12 +40,13 @@ class Connection:
         self.tls = tls
         self.connect_ns = connect_ns
         self.used = False
-        self._recvmsg = sock.recvmsg
+        self.recvmsg = sock.recvmsg
+        """For the hot path, which reads a plain socket without a call between."""
         self.read = self._read_plain if tls is None else self._read_tls
 
     def _read_plain(self) -> tuple[int, bytes]:
         """(arrival in ns, bytes) of one read; b"" is end of file. Raises BlockingIOError or OSError."""
-        data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
+        data, ancillary, _, _ = self.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         if ancillary:
             seconds, nanoseconds = timespec(ancillary[0][2])
             return seconds * 1_000_000_000 + nanoseconds, data

@@ -12,8 +12,8 @@ SO_TIMESTAMPNS = 35
 ANCILLARY_BYTES = 64
 """Room for one control message with a timespec."""
 
-_TIMESPEC = struct.Struct("@qq")
-timespec = _TIMESPEC.unpack
+timespec = struct.Struct("@qq").unpack
+"""(seconds, nanoseconds) out of the control message's data."""
 
 
 def ask_for_stamps(sock: socket.socket) -> bool:

@@ -251,10 +251,11 @@ def test_a_stream_of_like_frames_is_known_by_its_bytes() -> None:
     talked = exchange()
     for at_ns, data in enumerate([HEAD, chunked(A), chunked(B)]):
         talked.receive(Chunk(at_ns, data))
-    assert talked._refrain is not None
-    assert talked._refrain.repeats(chunked(frame(content="plain")))
+    assert talked.refrain is not None
+    assert talked.refrain.took(5, chunked(frame(content="plain")))
     for other in (frame(content='qu"ote'), frame(content=""), frame(reasoning="plain"), FINISH):
-        assert not talked._refrain.repeats(chunked(other))
+        assert not talked.refrain.took(6, chunked(other))
+    assert list(talked.timeline.at_ns) == [1, 2, 5]
 
 
 @settings(max_examples=300)
