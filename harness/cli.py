@@ -324,8 +324,8 @@ def doctor(**options: Any) -> None:
     import os
 
     from harness import doctor as doctors
-    from harness import launch
     from harness.model import Target
+    from harness.wire.endpoint import PROXY_LOGIN
 
     if not options["host"]:
         fail("doctor: no --host; give --host URL")
@@ -333,7 +333,7 @@ def doctor(**options: Any) -> None:
     found = doctors.examine(
         Target(**options),
         environ_key=os.environ.get(options["api_key_env"] or "", ""),
-        proxy_login=os.environ.get(launch.PROXY_LOGIN, ""),
+        proxy_login=os.environ.get(PROXY_LOGIN, ""),
     )
     for one in found:
         mark = {"good": "ok  ", "note": "note", "bad": "BAD "}[one.status]

@@ -16,8 +16,6 @@ from msgspec import Struct
 from harness import clock, scenario, shipped
 from harness.model import Scenario
 
-PROXY_LOGIN = "TOKENSWARM_PROXY_LOGIN"
-"""Environment variable with user:password for the proxy."""
 READY_S = 20.0
 STOP_S = 5.0
 USERS_FAULT = 2

@@ -28,12 +28,12 @@ PURE = {"analysis", "knee", "protocol", "report", "scenario", "traffic"}
 MAY_IMPORT: dict[str, set[str]] = {
     # entry points
     "locustfile": {"run", "users"},
-    "cli": {"calibrate", "doctor", "engine", "launch", "model", "report", "run", "scenario", "shipped"},
+    "cli": {"calibrate", "doctor", "engine", "launch", "model", "report", "run", "scenario", "shipped", "wire"},
     "launch": {"clock", "model", "scenario", "shipped"},
     # rim
     "users": {"run"},
     "run": {
-        *{"analysis", "clock", "findings", "knee", "launch", "model", "protocol", "record", "report", "scenario"},
+        *{"analysis", "clock", "findings", "knee", "model", "protocol", "record", "report", "scenario"},
         *{"shipped", "traffic", "wire"},
     },
     "doctor": {"clock", "metrics", "model", "protocol", "run", "wire"},

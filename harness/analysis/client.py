@@ -28,6 +28,8 @@ COALESCED = Threshold(
     reason="{0:.1%} of token events were hidden behind a late read (limit {1:.0%})",
     why="a hidden event's stamp is that of a later one; above 1 % that reaches the P99 of ITL",
 )
+FEW_HIDDEN = 10
+"""Fewer hidden events than this are a hiccup, whatever their share."""
 BUSY = Threshold(
     limit=0.95,
     reason="a worker used or waited for {0:.2f} of a core (limit {1:.2f})",
@@ -90,12 +92,13 @@ def client(frame: Frame, health: pd.DataFrame, stage: Stage, scenario: Scenario)
     lag_ms = tally(late_ns.to_numpy() / MS).quantile(0.99)
     unsent = share(float((rows["outcome"] == Outcome.NOT_SENT).sum()), float(len(rows)))
     hub_ms = tally(hold["hub_delay_ns"].to_numpy(dtype=np.float64) / MS).quantile(0.99)
-    coalesced = share(float(rows["coalesced"].sum()), float(rows["events"].sum())) or 0.0
+    hidden = float(rows["coalesced"].sum())
+    coalesced = share(hidden, float(rows["events"].sum())) or 0.0
     step_ms = _clock_step_ms(level)
     busy = (cpu + runnable).max() if len(cpu) else None
     found = {
         "lost": _lost(level, stage),
-        "coalesced": _said(COALESCED, coalesced),
+        "coalesced": _said(COALESCED, coalesced) if hidden >= FEW_HIDDEN else "",
         "busy": _said(BUSY, busy),
         "lag": _late(late_ns, rows["end"], lag_ms, scenario),
         "unsent": _said(UNSENT, unsent),

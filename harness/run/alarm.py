@@ -1,7 +1,7 @@
 """Wakes a greenlet at an instant of the wall clock, to tens of microseconds. I/O, under gevent.
 
-libev's timers are a millisecond coarse, and spinning through the last one costs a whole core at a few hundred requests a
-second. A Linux timerfd, watched by the hub, costs nothing; elsewhere we sleep coarsely and yield through the rest.
+libev's timers are a millisecond coarse, and spinning through the last one costs a whole core at a few hundred requests
+a second. A Linux timerfd, watched by the hub, costs nothing; elsewhere we sleep coarsely and yield through the rest.
 """
 
 import ctypes
@@ -16,6 +16,8 @@ CLOCK_REALTIME = 0
 TFD_TIMER_ABSTIME = 1
 COARSE_S = 0.002
 READ = 1
+YIELD_S = 1e-6
+"""A turn for everybody, sockets included: `sleep(0)` lets only greenlets run, and I/O would wait for milliseconds."""
 
 
 class _Itimerspec(ctypes.Structure):
@@ -42,7 +44,7 @@ class TimerfdAlarm:
     def wait_until(self, at_ns: int) -> None:
         """Return at that instant, or after letting others run when it has passed."""
         if at_ns <= clock.wall_ns():
-            gevent.sleep(0)
+            gevent.sleep(YIELD_S)
             return
         seconds, nanoseconds = divmod(at_ns, clock.S)
         at = _Itimerspec(0, 0, seconds, nanoseconds)
@@ -62,7 +64,7 @@ class YieldingAlarm:
 
     def wait_until(self, at_ns: int) -> None:
         """Return at that instant, or after letting others run when it has passed."""
-        gevent.sleep(0)
+        gevent.sleep(YIELD_S)
         while (left_s := (at_ns - clock.wall_ns()) / clock.S) > 0:
             gevent.sleep(left_s - COARSE_S if left_s > 2 * COARSE_S else 0)
 

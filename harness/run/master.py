@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ class Master:
         now_ns = clock.wall_ns()
         stamp = clock.iso(now_ns).replace("-", "").replace(":", "").rstrip("Z")
         return RunHeader(
-            run_id=order.directory.name if order.directory else f"{stamp}-{order.scenario.name}",
+            run_id=_run_id(order, stamp),
             version=__version__,
             scenario=order.scenario,
             host=order.host,
@@ -95,6 +96,12 @@ class Master:
             command=order.command or " ".join(sys.argv),
             machine=machine(),
         )
+
+
+def _run_id(order: Order, stamp: str) -> str:
+    """The directory's name if that holds a time already; else one that does: two runs must not share an id."""
+    name = order.directory.name if order.directory else order.scenario.name
+    return name if re.match(r"\d{8}T\d{6}-", name) else f"{stamp}-{name}"
 
 
 def machine() -> dict[str, str]:

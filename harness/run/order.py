@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from harness import scenario as scenarios
 from harness import shipped
-from harness.launch import PROXY_LOGIN
 from harness.model import RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
 from harness.run.master import Order
@@ -18,7 +17,7 @@ from harness.run.requests import Requests
 from harness.run.results import HEADER
 from harness.wire.ask import NoAnswer, models
 from harness.wire.client import Client, Wiring
-from harness.wire.endpoint import Endpoint, endpoint, tls_context
+from harness.wire.endpoint import PROXY_LOGIN, Endpoint, endpoint, tls_context
 
 
 class Asked(Struct, frozen=True, kw_only=True):

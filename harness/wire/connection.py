@@ -3,9 +3,12 @@
 import _socket
 import contextlib
 import errno
+import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 import gevent.socket
@@ -165,11 +168,9 @@ def connect(where: Endpoint, context: ssl.SSLContext | None, timeout_s: float) -
     raw: _socket.socket | None = None
     try:
         with gevent.Timeout(timeout_s, TimeoutError(f"no connection within {timeout_s:g} s")):
-            cooperative = gevent.socket.create_connection(where.proxy or (where.hostname, where.port))
-            kernel_stamps = ask_for_stamps(cooperative)
-            cooperative.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            raw = _socket.socket(fileno=cooperative.detach())
-            raw.setblocking(False)
+            raw = _tcp(*(where.proxy or (where.hostname, where.port)))
+            kernel_stamps = ask_for_stamps(raw)
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if where.proxy and where.secure:
                 _open_tunnel(raw, where)
             tls = _tls(raw, where, context)
@@ -189,6 +190,37 @@ def connect(where: Endpoint, context: ssl.SSLContext | None, timeout_s: float) -
         raise
     connect_ns = clock.mono_ns() - began_ns
     return Connection(raw, kernel_stamps=kernel_stamps, tls=tls, connect_ns=connect_ns)
+
+
+def _tcp(host: str, port: int) -> "_socket.socket":
+    """The first address that accepts. Raises OSError of the last one that did not."""
+    error = OSError(f"no address for {host}")
+    for family, address in _addresses(host, port):
+        raw = _socket.socket(family, socket.SOCK_STREAM)
+        raw.setblocking(False)
+        try:
+            code = raw.connect_ex(address)
+            if code == errno.EINPROGRESS:
+                wait_write(raw.fileno())
+                code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        except BaseException:
+            raw.close()
+            raise
+        if code == 0:
+            return raw
+        raw.close()
+        error = OSError(code, os.strerror(code))
+    raise error
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, Any]]:
+    """An address as it stands needs no resolver, which is a thread and takes its time when the CPU is short."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        found = gevent.socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
+        return [(family, address) for family, _, _, _, address in found]
+    return [(socket.AF_INET6 if version == 6 else socket.AF_INET, (host, port))]
 
 
 def _tls(raw: "_socket.socket", where: Endpoint, context: ssl.SSLContext | None) -> Tls | None:

@@ -8,6 +8,9 @@ from msgspec import Struct
 
 from harness.model import Target
 
+PROXY_LOGIN = "TOKENSWARM_PROXY_LOGIN"
+"""Environment variable with user:password for the proxy; read by the entry points."""
+
 
 class Endpoint(Struct, frozen=True, kw_only=True):
     """A server and the way to it."""

@@ -4,6 +4,7 @@
 data was received (TCP since Linux 4.14), however late the process gets round to reading it.
 """
 
+import _socket
 import socket
 import struct
 import sys
@@ -16,7 +17,7 @@ timespec = struct.Struct("@qq").unpack
 """(seconds, nanoseconds) out of the control message's data."""
 
 
-def ask_for_stamps(sock: socket.socket) -> bool:
+def ask_for_stamps(sock: "_socket.socket") -> bool:
     """Ask the kernel to stamp what arrives on this socket; False where it cannot."""
     if not sys.platform.startswith("linux") or struct.calcsize("@l") != 8:
         return False

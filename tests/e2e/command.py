@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -117,18 +116,6 @@ def grown(directory: Path, worker: int = 0) -> Callable[[], bool]:
 def summary(directory: Path) -> Any:
     """summary.json as any other program would read it."""
     return json.loads((directory / "summary.json").read_text())
-
-
-def judged(*words: str, cwd: Path) -> "tuple[subprocess.CompletedProcess[str], Any]":
-    """A run and its summary. A neighbour on this machine can starve any client: a run that says so is made again."""
-    for attempt in count():
-        directory = cwd / f"attempt-{attempt}"
-        done = said(*words, "--out", str(directory), cwd=cwd)
-        assert (directory / "summary.json").exists(), done.stderr
-        found = summary(directory)
-        if attempt == MOST_ATTEMPTS or not any(level["client"]["limited"] for level in found["levels"]):
-            break
-    return done, found
 
 
 def records(directory: Path) -> list[dict[str, Any]]:

@@ -35,9 +35,11 @@ def unhurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def finished(host: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a run of four users that ended well, made with the quick form of the command."""
+    """The directory of a run of four users that ended well, made with the quick form; what it said lies beside it."""
     place = tmp_path_factory.mktemp("finished")
     quick = ("--users", "4", "--hold", "1", "--prompt-tokens", "8", "--output-tokens", "8")
     done = said("run", "--host", host, *quick, *settings(seed=7), "--out", "run", cwd=place)
     assert "Report: run/report.html" in done.stdout, done.stderr
+    (place / "stdout.txt").write_text(done.stdout)
+    (place / "stderr.txt").write_text(done.stderr)
     return place / "run"

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import select
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import COMMAND, ROOT, ended, environment, judged, said, settings, soon, summary
+from command import COMMAND, ROOT, ended, environment, said, settings, soon, summary
 
 from harness.launch import STARTER
 
@@ -20,8 +21,6 @@ pytestmark = pytest.mark.e2e
 LOAD_MAKERS = {"locust", "gevent"}
 HEAVY = LOAD_MAKERS | {"pandas", "pyarrow", "numpy", "scipy", "plotly", "rich"}
 NOBODY = "http://127.0.0.1:9"
-TOO_FAST = {"e2e_p50_ms": 1, "ttft_p99_ms": 9000}
-"""A clause that breaks, and one that allows a client on a busy machine to be late by 90 ms."""
 SPREAD = {"n", "mean", "p50", "p90", "p95", "p99", "max"}
 
 
@@ -73,23 +72,7 @@ def test_summary_holds_what_other_programs_look_for(finished: Path) -> None:
     assert "knee" in found
 
 
-# --- exit codes -------------------------------------------------------------------------------------------------------
-
-
-def test_exit_code_0_when_the_slo_held(unhurried: str, tmp_path: Path) -> None:
-    roomy = settings(load__levels=[1], slo={"ttft_p99_ms": 500, "error_share": 0})
-    done, found = judged("run", "demo", "--host", unhurried, *roomy, cwd=tmp_path)
-    assert done.returncode == found["verdict"]["exit_code"] == 0, done.stdout
-    assert "Held" in done.stdout
-
-
-def test_exit_code_1_when_it_broke_and_an_open_loop_of_the_quick_form(unhurried: str, tmp_path: Path) -> None:
-    quick = ("--rate", "20", "--prompt-tokens", "8", "--output-tokens", "8")
-    done, found = judged("run", "--host", unhurried, *quick, *settings(slo=TOO_FAST), cwd=tmp_path)
-    assert done.returncode == 1, done.stdout
-    assert "e2e_p50_ms" in found["verdict"]["text"]
-    assert found["levels"][0]["axis"] == "rate"
-
+# --- bad input --------------------------------------------------------------------------------------------------------
 
 BAD_INPUT: dict[str, tuple[str, str]] = {
     "unknown scenario": ("run nosuch --host HOST", "nosuch"),
@@ -102,7 +85,6 @@ BAD_INPUT: dict[str, tuple[str, str]] = {
     "no host": ("run --users 2", "--host"),
     "no key": ("run demo --host HOST --api-key-env NO_SUCH_KEY", "NO_SUCH_KEY"),
     "nobody there": (f"run demo --host {NOBODY}", "refused"),
-    "nobody there, several processes": (f"knee demo --processes 2 --host {NOBODY}", "refused"),
     "not a run": ("report .", "header.json"),
     "unknown profile": ("engine nosuch", "did you mean demo"),
     "unknown to show": ("scenarios show nosuch", "shipped ones"),
@@ -135,11 +117,11 @@ def test_a_directory_in_use_is_refused_and_stays_as_it_was(host: str, finished: 
 # --- progress ---------------------------------------------------------------------------------------------------------
 
 
-def test_progress_is_a_line_a_level_where_there_is_no_terminal(host: str, tmp_path: Path) -> None:
-    done = said("run", "demo", "--host", host, *settings(load__levels=[1, 2], phases__hold_s=0.3), cwd=tmp_path)
-    assert "\r" not in done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
-    assert [line[:8] for line in done.stderr.splitlines()] == ["level 1:"] * 2 + ["level 2:"] * 2
+def test_progress_is_a_line_a_level_where_there_is_no_terminal(finished: Path) -> None:
+    told = (finished.parent / "stderr.txt").read_text()
+    assert "\r" not in told
+    assert "\x1b" not in told + (finished.parent / "stdout.txt").read_text()
+    assert [line[:8] for line in told.splitlines()] == ["level 1:"] * 2
 
 
 def on_a_terminal(command: list[str], cwd: Path) -> str:
@@ -151,7 +133,9 @@ def on_a_terminal(command: list[str], cwd: Path) -> str:
         with subprocess.Popen(
             command, cwd=cwd, env=environment(), stdin=terminal, stdout=subprocess.DEVNULL, stderr=terminal
         ) as process:
-            soon(lambda: seen.extend(screen.read(65536) or b"") or process.poll() is not None)
+            while process.poll() is None:
+                select.select([screen], [], [], 0.1)
+                seen += screen.read(65536) or b""
         seen += screen.read(65536) or b""
     return seen.decode()
 

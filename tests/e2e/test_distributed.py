@@ -104,7 +104,7 @@ def test_a_master_and_two_workers_make_one_poisson_stream(host: str, tmp_path: P
 
 
 def test_a_worker_that_is_killed_hides_nothing(host: str, tmp_path: Path) -> None:
-    with two_workers(host, tmp_path, phases__hold_s=4) as (command, workers):
+    with two_workers(host, tmp_path, phases__hold_s=3) as (command, workers):
         workers[0].kill()
         code = command.wait(30)
     outcomes = balanced(tmp_path / "run")["outcomes"]
@@ -118,6 +118,7 @@ def test_a_worker_that_is_killed_hides_nothing(host: str, tmp_path: Path) -> Non
     found = summary(tmp_path / "run")
     assert code == found["verdict"]["exit_code"] == 2, "half of the load was missing"
     assert f"worker {lost}" in found["verdict"]["text"]
+    shutil.rmtree(spool_of(header(tmp_path / "run"), lost).parent)
 
 
 def test_a_master_that_is_killed_leaves_everything_in_the_spools(host: str, tmp_path: Path) -> None:

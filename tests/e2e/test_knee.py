@@ -37,7 +37,7 @@ def test_the_bracket_closes_on_the_last_seat(unhurried: str, tmp_path: Path) -> 
     found = searched(
         unhurried,
         tmp_path,
-        load__ladder={"from": 8, "to": 16},
+        load__ladder={"from": 10, "to": 15, "factor": 1.5},
         phases={"warmup_s": 0.5, "hold_s": 2.5, "drain_s": 5},
         slo={"ttft_p99_ms": QUEUES_MS},
     )
@@ -50,13 +50,14 @@ def test_the_bracket_closes_on_the_last_seat(unhurried: str, tmp_path: Path) -> 
     tried = levels_by_load(found)
     assert tried[knee["holds"]] == "held"
     assert tried[knee["breaks"]] == "broken"
-    assert list(tried)[:2] == [8, 16]
+    assert list(tried)[:2] == [10, 15]
 
 
 def test_no_knee_up_to_the_top_of_the_ladder(unhurried: str, tmp_path: Path) -> None:
     asked = {"load__ladder": {"from": 1, "to": 2}, "slo": {"ttft_p99_ms": 2000}, "phases__hold_s": 0.6}
     found = searched(unhurried, tmp_path, **asked)
     assert found["knee"]["found"] == "none_up_to"
+    assert found["verdict"]["exit_code"] == 0
     assert found["knee"]["holds"] == 2
     assert found["knee"]["breaks"] is None
     assert "no knee up to 2 users" in found["verdict"]["text"]
@@ -79,7 +80,7 @@ def test_the_bracket_of_an_open_loop_is_as_narrow_as_asked(unhurried: str, tmp_p
     found = searched(
         unhurried,
         tmp_path,
-        load={"loop": "open", "ladder": {"from": 10, "to": 160, "factor": 4}, "precision": 0.5, "arrivals": "constant"},
+        load={"loop": "open", "ladder": {"from": 10, "to": 160, "factor": 4}, "precision": 1, "arrivals": "constant"},
         output_tokens=tokens,
         phases={"warmup_s": 0.3, "hold_s": 1, "drain_s": 8},
         slo={"e2e_p99_ms": 400, "ttft_p99_ms": 5000},  # one to break; and one that lets a busy client be 50 ms late
@@ -87,6 +88,6 @@ def test_the_bracket_of_an_open_loop_is_as_narrow_as_asked(unhurried: str, tmp_p
     knee = found["knee"]
     assert knee["found"] == "bracket", found["verdict"]["text"]
     assert knee["axis"] == "rate"
-    assert 0 < (knee["breaks"] - knee["holds"]) / knee["holds"] <= 0.5
-    assert knee["holds"] < 71 * 1.1
-    assert knee["breaks"] > 35
+    assert 0 < (knee["breaks"] - knee["holds"]) / knee["holds"] <= 1
+    assert knee["holds"] < 71 * 1.5, "in a second the queue of a smaller excess stays short"
+    assert knee["breaks"] > 71 * 0.7

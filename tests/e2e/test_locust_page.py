@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
 from typing import Any
@@ -14,7 +13,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-from command import LOCUST, balanced, begun, settings, soon, summary
+from command import LOCUST, balanced, begun, grown, settings, soon, summary
 
 pytestmark = pytest.mark.e2e
 
@@ -30,9 +29,9 @@ SETS = [word if word != "-s" else "--set" for word in settings(load__levels=[2, 
 class Page:
     """Locust's page, as its buttons use it."""
 
-    def __init__(self, url: str, runs: Path) -> None:
+    def __init__(self, url: str, cwd: Path) -> None:
         self.url = url
-        self._runs = runs
+        self._cwd = cwd
 
     def get(self, path: str) -> Any:
         """JSON of one of its addresses; None while nobody answers."""
@@ -57,21 +56,31 @@ class Page:
 
     def runs(self) -> list[Path]:
         """Run directories, the oldest first."""
-        return sorted(self._runs.iterdir()) if self._runs.exists() else []
+        return sorted((self._cwd / "runs").glob("*"))
+
+    def run(self, number: int) -> Path:
+        """The directory of this run, once it is there."""
+        found: list[Path] = soon(lambda: self.runs()[number:])
+        return found[0]
+
+    def said(self) -> str:
+        """What Locust wrote to stderr."""
+        return (self._cwd / "stderr.txt").read_text()
 
 
-@contextmanager
-def opened(host: str, cwd: Path) -> Iterator[Page]:
-    """Locust with its web page on a free port."""
+@pytest.fixture(scope="module")
+def page(host: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """Locust with its web page on a free port; whatever is pressed, it stays."""
+    cwd = tmp_path_factory.mktemp("page")
     with socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = str(unused.getsockname()[1])
     web = ["--web-host", "127.0.0.1", "--web-port", port]
     with begun([*LOCUST, "--scenario", "demo", "--host", host, *SETS, *web], cwd) as process:
-        page = Page(f"http://127.0.0.1:{port}", cwd / "runs")
-        soon(lambda: page.get("/stats/requests"))
-        yield page
-        assert process.poll() is None, "whatever was pressed, the page is still there"
+        opened = Page(f"http://127.0.0.1:{port}", cwd)
+        soon(lambda: opened.get("/stats/requests"))
+        yield opened
+        assert process.poll() is None
 
 
 def browsed(url: str, profile: Path) -> tuple[str, list[str]]:
@@ -82,43 +91,43 @@ def browsed(url: str, profile: Path) -> tuple[str, list[str]]:
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line and '"WARN' not in line]
 
 
-def test_start_makes_a_run_and_start_again_makes_another(host: str, tmp_path: Path) -> None:
-    with opened(host, tmp_path) as page:
-        for many in (1, 2):
-            assert page.press("swarm", user_count=1, spawn_rate=1)["success"]
-            run = soon(lambda already=many - 1: page.runs()[already:])[0]
-            soon((run / "report.html").exists)
-            soon(page.is_at_rest)
-            assert len(page.runs()) == many
-            assert [level["load"] for level in summary(run)["levels"]] == [2, 3]
-            assert page.rows()["POST"] == balanced(run)["due"], "the page saw every request of this run"
-
-
-def test_stop_ends_a_run_in_order_and_a_wrong_host_costs_only_a_line(host: str, tmp_path: Path) -> None:
-    with opened(host, tmp_path) as page:
-        page.press("swarm", user_count=1, spawn_rate=1)
-        soon(lambda: page.rows().get("TTFT", 0) > 10)
-        page.press("stop")
+def test_start_makes_a_run_and_start_again_makes_another(page: Page) -> None:
+    for already in (0, 1):
+        assert page.press("swarm", user_count=1, spawn_rate=1)["success"]
+        run = page.run(already)
+        soon((run / "report.html").exists)
         soon(page.is_at_rest)
-        (run,) = page.runs()
-        soon((run / "summary.json").exists)
-        assert balanced(run)["outcomes"]["censored"] >= 1
-        assert summary(run)["verdict"]["text"].startswith("stopped early")
-
-        page.press("swarm", user_count=1, spawn_rate=1, host="http://127.0.0.1:9")
-        soon(lambda: "Connection refused" in (tmp_path / "stderr.txt").read_text())
-        soon(page.is_at_rest)
-        assert page.runs() == [run]
+        assert len(page.runs()) == already + 1
+        assert [level["load"] for level in summary(run)["levels"]] == [2, 3]
+        assert page.rows()["POST"] == balanced(run)["due"], "the page saw every request of this run, and of no other"
 
 
 @needs_chromium
-def test_a_browser_shows_the_rows_of_a_run(host: str, tmp_path: Path) -> None:
-    with opened(host, tmp_path) as page:
-        page.press("swarm", user_count=1, spawn_rate=1)
-        soon(lambda: page.rows().get("TTFT", 0) > 10)
-        document, complaints = browsed(page.url, tmp_path / "profile")
+def test_a_browser_shows_the_rows_of_a_run(page: Page, tmp_path: Path) -> None:
+    page.press("swarm", user_count=1, spawn_rate=1)
+    soon(lambda: not page.is_at_rest())
+    soon(lambda: page.rows().get("TTFT", 0) > 10)
+    document, complaints = browsed(page.url, tmp_path / "profile")
     assert not complaints
     assert {"POST", "TTFT"} <= set(re.findall(r">(POST|TTFT)<", document))
+    soon(page.is_at_rest)
+
+
+def test_stop_ends_a_run_in_order_and_a_wrong_host_costs_only_a_line(page: Page) -> None:
+    before = page.runs()
+    page.press("swarm", user_count=1, spawn_rate=1)
+    run = page.run(len(before))
+    soon(grown(run))
+    page.press("stop")
+    soon((run / "report.html").exists)
+    soon(page.is_at_rest)
+    assert balanced(run)["outcomes"]["censored"] >= 1
+    assert summary(run)["verdict"]["text"].startswith("stopped early")
+
+    page.press("swarm", user_count=1, spawn_rate=1, host="http://127.0.0.1:9")
+    soon(lambda: "Connection refused" in page.said())
+    soon(page.is_at_rest)
+    assert page.runs() == [*before, run]
 
 
 @needs_chromium

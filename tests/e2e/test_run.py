@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from command import (
     COMMAND,
+    SHORT,
     balanced,
     begun,
     engine,
@@ -251,8 +253,9 @@ def test_a_refused_key_is_said_before_any_load(tmp_path: Path) -> None:
 
 @contextmanager
 def hogs(core: int, many: int) -> Iterator[None]:
-    """Busy loops on one core."""
-    running = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(many)]
+    """Busy loops on one core. Each in a session of its own: Linux shares a core fairly between sessions."""
+    command = [sys.executable, "-c", "while True: pass"]
+    running = [subprocess.Popen(command, start_new_session=True) for _ in range(many)]
     try:
         for each in running:
             os.sched_setaffinity(each.pid, {core})
@@ -264,21 +267,20 @@ def hogs(core: int, many: int) -> Iterator[None]:
 
 
 def test_a_starved_generator_says_so_and_judges_nothing(host: str, tmp_path: Path) -> None:
-    """The search with a client that gets a fraction of a core: no end of a bracket comes from it."""
+    """A hundred and twenty streams, read by a process that gets a seventh of a core until the hold is over."""
     core = min(os.sched_getaffinity(0))
-    asked = settings(load__ladder={"from": 120, "to": 240}, slo={"ttft_p99_ms": 1000})
-    with begun([*COMMAND, "knee", "demo", "--host", host, *asked, "--out", "run"], tmp_path) as process:
-        soon((tmp_path / "run" / "header.json").exists)
-        for locust in psutil.Process(process.pid).children():
-            os.sched_setaffinity(locust.pid, {core})
-        with hogs(core, 3):
-            assert process.wait(30) == 2
+    asked = settings(load__levels=[120], slo={"ttft_p99_ms": 9000})
+    with begun([*COMMAND, "run", "demo", "--host", host, *asked, "--out", "run"], tmp_path) as process:
+        soon(lambda: "level 1" in (tmp_path / "stderr.txt").read_text())
+        (locust,) = psutil.Process(process.pid).children()
+        os.sched_setaffinity(locust.pid, {core})
+        with hogs(core, 6):
+            time.sleep(SHORT["phases.warmup_s"] + SHORT["phases.hold_s"])
+        assert process.wait(30) == 2
     balanced(tmp_path / "run")
-    found = summary(tmp_path / "run")
-    assert found["levels"][-1]["client"]["limited"]
-    assert found["levels"][-1]["held"] == "unjudged"
-    assert found["knee"]["found"] == "undecided"
-    assert found["knee"]["holds"] is found["knee"]["breaks"] is None
+    (level,) = summary(tmp_path / "run")["levels"]
+    assert level["client"]["limited"]
+    assert level["held"] == "unjudged"
     told = (tmp_path / "stdout.txt").read_text()
     assert "lient-limited" in told
     assert "--processes" in told

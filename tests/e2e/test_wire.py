@@ -234,7 +234,7 @@ def server_context(authority: trustme.CA, name: str = "localhost") -> ssl.SSLCon
     return context
 
 
-@pytest.fixture()
+@pytest.fixture
 def ca_file(authority: trustme.CA, tmp_path: Path) -> str:
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     return str(tmp_path / "ca.pem")

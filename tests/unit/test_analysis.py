@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from harness import metrics
 from harness.analysis import flat
@@ -559,3 +560,17 @@ def test_twelve_samples_are_enough_for_thirty_levels() -> None:
     told = report(records, stages=stages)
     assert len(told.samples) == 12
     assert told.samples[-1].level == 29
+
+
+def test_a_worker_that_fell_silent_limits_the_level() -> None:
+    beats = [beat(1 + second, worker=worker) for worker in (0, 1) for second in range(10 if worker == 0 else 3)]
+    seen = one_level(steady(), beats=beats).client
+    assert seen.limited
+    assert "worker 1 was lost" in seen.reasons[0]
+
+
+def test_a_few_hidden_events_limit_nothing() -> None:
+    first, *rest = steady()
+    hiccup = structs.replace(first, timeline=structs.replace(first.timeline, coalesced=9))
+    assert not one_level([hiccup, *rest[:50]]).client.limited
+    assert one_level([hiccup, *rest[:50]]).client.coalesced_share > 0.01

@@ -1,5 +1,7 @@
 """Framing of server-sent events: any cut, any line end, and sseclient-py as an independent oracle."""
 
+from itertools import pairwise
+
 import pytest
 import sseclient
 from hypothesis import given
@@ -7,12 +9,24 @@ from hypothesis import strategies as st
 
 from harness.protocol.sse import FrameError, Framer
 
-TEXT = 'data: {"a": 1}\n\n: ping\n\nevent: error\ndata: no\n\nid: 7\nretry: 10\ndata:x\ndata:  y é\U0001f980\n\ndata: [DONE]\n\n'
+TEXT = "\n\n".join(
+    [
+        'data: {"a": 1}',
+        ": ping",
+        "event: error\ndata: no",
+        "id: 7\nretry: 10\ndata:x\ndata:  y é\U0001f980",
+        "data: [DONE]",
+        "",
+    ]
+)
 EVENTS = [(b"", b'{"a": 1}'), (b"error", b"no"), (b"", "x\n y é\U0001f980".encode()), (b"", b"[DONE]")]
 
 
 def framed(pieces: list[bytes]) -> list[tuple[bytes, bytes]]:
-    framer = Framer()
+    return fed(Framer(), pieces)
+
+
+def fed(framer: Framer, pieces: list[bytes]) -> list[tuple[bytes, bytes]]:
     return [event for piece in pieces for event in framer.feed(piece)]
 
 
@@ -55,10 +69,8 @@ def test_an_event_without_its_blank_line_is_not_an_event() -> None:
 
 @pytest.mark.parametrize("piece", [b"x" * 100, b"data: " + b"y" * 20 + b"\n"])
 def test_an_endless_event_is_an_error_not_memory(piece: bytes) -> None:
-    framer = Framer(limit=1000)
     with pytest.raises(FrameError, match="over 1000 bytes"):
-        for _ in range(100):
-            list(framer.feed(piece))
+        fed(Framer(limit=1000), [piece] * 100)
 
 
 @given(
@@ -69,7 +81,7 @@ def test_an_endless_event_is_an_error_not_memory(piece: bytes) -> None:
 def test_any_cut_gives_the_same_events(events: list[str], end: str, cuts: list[int]) -> None:
     stream = "".join(f"data: {text}{end}{end}" for text in events).encode()
     at = [0, *sorted(cut for cut in cuts if cut < len(stream)), len(stream)]
-    pieces = [stream[a:b] for a, b in zip(at, at[1:], strict=False)]
+    pieces = [stream[a:b] for a, b in pairwise(at)]
     assert framed(pieces) == framed([stream]) == [(b"", text.encode()) for text in events]
 
 
