@@ -16,7 +16,7 @@ from harness.run.order import Asked, CannotRun, order, outfit, scenario_of
 from harness.run.process import Process
 from harness.run.shape import Run
 from harness.run.stop import end_on_sigterm
-from harness.run.tap import tap
+from harness.run.tap import quiet, tap
 from harness.users import StreamUser
 
 __all__ = ["Run", "StreamUser"]
@@ -38,7 +38,8 @@ def wire(environment: Any, runner: Any, **_: Any) -> None:
     """A Process where load is made, a Master where the run is conducted; a single process is both."""
     options = environment.parsed_options
     if not isinstance(runner, MasterRunner):
-        process = Process(environment, lambda header: outfit(header, os.environ), tap(environment))
+        show = quiet if options.run_command else tap(environment)  # our command shows no page and no table
+        process = Process(environment, lambda header: outfit(header, os.environ), show)
         StreamUser.worker = process.worker
         environment.events.test_stop.add_listener(lambda **_: process.end())
     if not isinstance(runner, WorkerRunner):

@@ -155,9 +155,14 @@ class Exchange:
         """A byte of the response has arrived."""
         return self._bytes > 0
 
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended. Raises AssertionError before the exchange is over."""
+        assert self._outcome is not None, "asked for the end before the exchange was over"
+        return self._outcome
+
     def record(self) -> Record:
         """The result. Raises AssertionError before the exchange is over."""
-        assert self._outcome is not None, "record() before the exchange was over"
         arrival, usage, source = self.arrival, *self._counts()
         return Record(
             request_id=arrival.request_id,
@@ -172,7 +177,7 @@ class Exchange:
             first_byte_ns=self._first_byte_ns,
             end_ns=self._end_ns,
             connect_ns=self.connect_ns,
-            outcome=self._outcome,
+            outcome=self.outcome,
             detail=self._safe(self._detail),
             status=self.response.status or None,
             retried=self.retried,

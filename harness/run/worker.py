@@ -20,6 +20,9 @@ from harness.wire.client import Client
 
 ID_BITS = 40
 FLUSH_S = 1.0
+REST_S = 0.01
+"""A user whose request failed rests this long: a server that refuses at once would else be asked again as fast as this
+machine can."""
 
 Tap = Callable[[Record], None]
 
@@ -144,7 +147,7 @@ class Worker:
         heapq.heappush(self._free_slots, slot)
 
     def turn(self, slot: int) -> None:
-        """One turn of a user: waits for the gate, then one request (closed loop) or a whole stage (open loop)."""
+        """A turn of a user: wait for the gate, then a whole stage, request after request or as the open loop paces."""
         self._gate.wait()
         stage = self._stage
         if stage is None or self._header is None:
@@ -160,14 +163,17 @@ class Worker:
         if slot not in self._started:
             self._started.add(slot)
             _sleep_until(stage.warmup_at_ns + self._stagger_ns(stage, len(self._started) - 1))
-        due_ns = clock.wall_ns()
-        if due_ns >= stage.end_at_ns:
-            self._gate.clear()
-            return
-        self._perform(self._birth(stage, due_ns, slot))
         think_s = header.scenario.load.think_s
-        if think_s:
-            gevent.sleep(think_s)
+        while self._stage is stage and (due_ns := clock.wall_ns()) < stage.end_at_ns:
+            outcome = self._perform(self._birth(stage, due_ns, slot))
+            pause_s = think_s if outcome is Outcome.OK else max(think_s, REST_S)
+            if pause_s:
+                gevent.sleep(pause_s)
+        self._close_gate(stage)
+
+    def _close_gate(self, stage: Stage) -> None:
+        if self._stage is stage:  # one who thought long may find the next stage open already
+            self._gate.clear()
 
     def _stagger_ns(self, stage: Stage, turn: int) -> int:
         """Users of all workers start evenly over the ramp: a herd that starts at once stays one for a long time."""
@@ -200,7 +206,7 @@ class Worker:
         finally:
             self._pacing = False
             timer.close()
-        self._gate.clear()
+        self._close_gate(stage)
 
     def _birth(self, stage: Stage, due_ns: int, slot: int) -> Arrival:
         arrival = Arrival(
@@ -216,7 +222,7 @@ class Worker:
         self._recorder.born(arrival)
         return arrival
 
-    def _perform(self, arrival: Arrival) -> None:
+    def _perform(self, arrival: Arrival) -> Outcome:
         exchange = Exchange(arrival, self._terms)
         try:
             if self._client is None:
@@ -227,6 +233,7 @@ class Worker:
             if not exchange.over:  # a fault of ours: the ledger must balance even then
                 exchange.fail(Outcome.CANCELLED, "the harness failed; see its log", clock.wall_ns())
             self._put(exchange)
+        return exchange.outcome
 
     def _never_sent(self, arrival: Arrival) -> None:
         exchange = Exchange(arrival, self._terms)
