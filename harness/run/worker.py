@@ -20,6 +20,9 @@ from harness.wire.client import Client
 
 ID_BITS = 40
 FLUSH_S = 1.0
+LOOK_S = 0.05
+PORTION = 50
+"""Records worth a batch of their own."""
 REST_S = 0.01
 """A user whose request failed rests this long: a server that refuses at once would else be asked again as fast as this
 machine can."""
@@ -129,9 +132,15 @@ class Worker:
             self._deliver(self._outbox.pop(0))
 
     def _flush_for_ever(self) -> None:
+        """At least once a second, and sooner when much has gathered: encoding takes the interpreter from the hub, so it
+        is done in portions shorter than the gap between two tokens."""
+        flushed, waited_s = 0, 0.0
         while True:
-            gevent.sleep(FLUSH_S)
-            self.flush()
+            gevent.sleep(LOOK_S)
+            waited_s += LOOK_S
+            if waited_s >= FLUSH_S or self._recorder.ended - flushed >= PORTION:
+                flushed, waited_s = self._recorder.ended, 0.0
+                self.flush()
 
     # --- what users do ------------------------------------------------------------------------------------------------
 
