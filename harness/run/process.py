@@ -2,10 +2,7 @@
 
 import contextlib
 import logging
-import os
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import gevent
 from locust.env import Environment
@@ -14,6 +11,7 @@ from harness.model import RunHeader, Stage
 from harness.record.log import Batch, RunLog
 from harness.run.link import Begin, Drained, End, Ended, Link, Open, Shipped, Taken
 from harness.run.requests import Requests
+from harness.run.spool import spool_of
 from harness.run.worker import Tap, Worker
 from harness.wire.client import Client
 
@@ -97,9 +95,3 @@ class Process:
             spool.remove()
             with contextlib.suppress(OSError):  # another worker's still lies there
                 spool_of(self._header, self.worker.index).parent.rmdir()
-
-
-def spool_of(header: RunHeader, worker: int) -> Path:
-    """Where a worker keeps its own copy until the master has it: of this run only, whatever other runs were called."""
-    spools = Path(tempfile.gettempdir()) / f"tokenswarm-spool-{os.getuid()}"
-    return spools / f"{header.run_id}-{header.started_ns}" / f"worker-{worker}"

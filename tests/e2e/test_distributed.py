@@ -25,7 +25,7 @@ from command import (
 
 from harness.model import RunHeader, Stage
 from harness.record.log import read_health, read_records
-from harness.run.process import spool_of
+from harness.run.spool import spool_of
 from harness.traffic.arrivals import due_offsets
 
 pytestmark = pytest.mark.e2e
