@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from socket import socket
@@ -13,7 +14,7 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-from command import LOCUST, balanced, begun, grown, settings, soon, summary
+from command import LOCUST, balanced, begun, settings, soon, summary
 
 pytestmark = pytest.mark.e2e
 
@@ -114,10 +115,11 @@ def test_a_browser_shows_the_rows_of_a_run(page: Page, tmp_path: Path) -> None:
 
 
 def test_stop_ends_a_run_in_order_and_a_wrong_host_costs_only_a_line(page: Page) -> None:
-    before = page.runs()
+    before, levels = page.runs(), page.said().count("level 1: 2 users, ")
     page.press("swarm", user_count=1, spawn_rate=1)
     run = page.run(len(before))
-    soon(grown(run))
+    soon(lambda: page.said().count("level 1: 2 users, ") > levels)
+    time.sleep(0.4)  # into the hold, where somebody is always under way
     page.press("stop")
     soon((run / "report.html").exists)
     soon(page.is_at_rest)
