@@ -8,6 +8,8 @@ from command import MOST_ATTEMPTS, said, settings, summary
 
 pytestmark = pytest.mark.e2e
 
+NOT_JUDGED = "could not be judged"
+"""Said of a level inside the bracket: then the bracket is wider, and true all the same."""
 SEATS = 12
 QUEUES_MS = 80
 """TTFT of the unhurried engine: about 40 ms while a seat is free, 100 ms and more in a queue."""
@@ -23,7 +25,7 @@ def searched(host: str, cwd: Path, **fields: Any) -> Any:
         assert found["ledger"]["balanced"]
         ends = {found["knee"]["holds_level"], found["knee"]["breaks_level"]} - {None}
         assert not any(found["levels"][index]["client"]["limited"] for index in ends)
-        if found["knee"]["found"] != "undecided":
+        if found["knee"]["found"] != "undecided" and NOT_JUDGED not in found["knee"]["text"]:
             break
     return found
 
@@ -44,8 +46,9 @@ def test_the_bracket_closes_on_the_last_seat(unhurried: str, tmp_path: Path) -> 
     knee = found["knee"]
     assert knee["found"] == "bracket", found["verdict"]["text"]
     assert found["verdict"]["exit_code"] == 0
-    assert knee["breaks"] - knee["holds"] == 1
-    assert SEATS - 1 <= knee["holds"] <= SEATS + 1
+    assert knee["breaks"] - knee["holds"] == 1 or NOT_JUDGED in knee["text"]
+    assert knee["holds"] <= SEATS + 1
+    assert knee["breaks"] >= SEATS
     assert "ttft_p99_ms" in knee["binding"]
     tried = levels_by_load(found)
     assert tried[knee["holds"]] == "held"

@@ -28,8 +28,7 @@ def test_the_readme_names_every_dependency_with_its_reason() -> None:
         assert needed.split(">")[0] in reasons, needed
 
 
-def test_no_document_names_a_path_of_a_machine_or_a_registry() -> None:
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("*.lock")]:
-        text = path.read_text(encoding="utf-8")
-        assert "/root/" not in text, path
-        assert "pypi.org" not in text, path
+def test_lock_files_name_no_address() -> None:
+    """They hold versions and hashes: from where they come is each machine's own affair."""
+    for path in ROOT.glob("*.lock"):
+        assert "://" not in path.read_text(encoding="utf-8"), path
