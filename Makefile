@@ -22,9 +22,9 @@ lint: .venv/dev.stamp  ## format, lint, types
 	$(BIN)/mypy
 
 # Real engines are judged by real seconds: where a neighbour takes the CPU, a verdict can rightly be another one. What
-# failed is run once more, in sight; a fault fails twice.
+# failed is run again, in sight, twice at most; a fault fails every time.
 unit: .venv/dev.stamp  ## all tests
-	$(BIN)/python -m pytest || $(BIN)/python -m pytest --last-failed
+	$(BIN)/python -m pytest || $(BIN)/python -m pytest --last-failed || $(BIN)/python -m pytest --last-failed
 
 bench: .venv/dev.stamp  ## how true and how fast: every benchmark, beside what people would use instead
 	$(BIN)/python bench/all.py
