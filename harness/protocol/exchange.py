@@ -311,7 +311,7 @@ class Exchange:
         if not whole:
             return Outcome.TRUNCATED, f"answer cut after {len(body)} bytes"
         try:
-            answer = self._terms.dialect.parse_answer(body)
+            answer = self._parse(body)
         except ValueError:
             return Outcome.MALFORMED, f"{kind}: {self._excerpt(body)}"
         if answer.error is not None:

@@ -119,11 +119,6 @@ class Worker:
             self._flusher = None
         self.flush()
 
-    @property
-    def in_flight(self) -> int:
-        """Requests born and not ended."""
-        return self._running
-
     def flush(self) -> None:
         """Encode what gathered in a thread of its own (compression stays off the hub), then deliver it here."""
         while not gevent.get_hub().threadpool.apply(self._recorder.flush):  # another flush is under way

@@ -1,6 +1,6 @@
 """Dialects: how a request is written and a frame is read, per API. A dialect is two functions and a path; no classes.
 
-To add one: a module with `PATH`, `request_body`, `parse_delta` and `parse_answer`, and its row here.
+To add one: a module with `PATH`, `request_body` and `parse_delta`, and its row here.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,11 @@ from harness.protocol.dialects import openai_chat, openai_completions
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """`parse_delta` reads one frame of a stream, `parse_answer` a whole answer; both raise ValueError on nonsense."""
+    """`parse_delta` reads one frame of a stream, or a whole answer; it raises ValueError on nonsense."""
 
     path: str
     request_body: Callable[[Scenario, str, RequestSpec], dict[str, Any]]
     parse_delta: Callable[[bytes], Delta]
-    parse_answer: Callable[[bytes], Delta]
     markers: tuple[bytes, ...] = ()
     """What stands right before the text in a frame, for `refrain.py`."""
 
@@ -28,14 +27,12 @@ DIALECTS: dict[str, Dialect] = {
         path=openai_chat.PATH,
         request_body=openai_chat.request_body,
         parse_delta=openai_chat.parse_delta,
-        parse_answer=openai_chat.parse_answer,
         markers=(b'"content":"', b'"content": "'),
     ),
     "openai-completions": Dialect(
         path=openai_completions.PATH,
         request_body=openai_completions.request_body,
         parse_delta=openai_completions.parse_delta,
-        parse_answer=openai_completions.parse_answer,
         markers=(b'"text":"', b'"text": "'),
     ),
 }

@@ -1,7 +1,9 @@
 """What the two OpenAI dialects share: sampling fields, usage, errors. No clock, no I/O."""
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from harness.model import Delta, RequestSpec, Scenario, Usage
@@ -92,6 +94,14 @@ def generation_fields(scenario: Scenario, model: str, spec: RequestSpec) -> dict
 def with_body_fields(ours: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
     """`target.body` wins over our fields; null there leaves a field out."""
     return {name: value for name, value in (ours | scenario.target.body).items() if value is not None}
+
+
+def decoded(decode: Callable[[bytes], Body[SomeChoice] | None], data: bytes) -> Body[SomeChoice]:
+    """A frame; `null`, which some servers send first, says nothing. Raises ValueError with a short reason."""
+    try:
+        return decode(data) or Body()
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 def error_text(error: Any) -> str:

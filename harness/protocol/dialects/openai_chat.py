@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from harness.model import ANSWER, Delta, RequestSpec, Scenario
-from harness.protocol.dialects.openai import Body, Choice, Said, delta_of, generation_fields, with_body_fields
+from harness.protocol.dialects.openai import Body, Choice, Said, decoded, delta_of, generation_fields, with_body_fields
 
 PATH = "/v1/chat/completions"
 
@@ -33,7 +33,6 @@ class _Choice(Choice, frozen=True, gc=False):
 
 
 _decode = msgspec.json.Decoder(Body[_Choice] | None).decode
-_SILENT = Delta()
 
 
 def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str, Any]:
@@ -43,21 +42,11 @@ def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str,
 
 
 def parse_delta(data: bytes) -> Delta:
-    """One frame of a stream. Raises ValueError when it is not a JSON object of the dialect."""
-    try:
-        body = _decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-    if body is None:
-        return _SILENT
+    """One frame of a stream, or a whole answer. Raises ValueError when it is not a JSON object of the dialect."""
+    body = decoded(_decode, data)
     if len(body.choices) == 1 and body.usage is None and body.error is None and _is_plain(body.choices[0]):
         return ANSWER
     return delta_of(body, _said(body))
-
-
-def parse_answer(data: bytes) -> Delta:
-    """A whole, unstreamed answer: `message` stands where a frame has `delta`."""
-    return parse_delta(data)
 
 
 def _is_plain(choice: _Choice) -> bool:

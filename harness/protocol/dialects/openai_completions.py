@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from harness.model import ANSWER, Delta, RequestSpec, Scenario
-from harness.protocol.dialects.openai import Body, Choice, Said, delta_of, generation_fields, with_body_fields
+from harness.protocol.dialects.openai import Body, Choice, Said, decoded, delta_of, generation_fields, with_body_fields
 
 PATH = "/v1/completions"
 
@@ -15,7 +15,6 @@ class _Choice(Choice, frozen=True, gc=False):
 
 
 _decode = msgspec.json.Decoder(Body[_Choice] | None).decode
-_SILENT = Delta()
 
 
 def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str, Any]:
@@ -24,20 +23,10 @@ def request_body(scenario: Scenario, model: str, spec: RequestSpec) -> dict[str,
 
 
 def parse_delta(data: bytes) -> Delta:
-    """One frame of a stream. Raises ValueError when it is not a JSON object of the dialect."""
-    try:
-        body = _decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-    if body is None:
-        return _SILENT
+    """One frame of a stream, or a whole answer. Raises ValueError when it is not a JSON object of the dialect."""
+    body = decoded(_decode, data)
     if len(body.choices) == 1 and body.usage is None and body.error is None:
         choice = body.choices[0]
         if choice.text and choice.finish_reason is None and choice.token_ids is None:
             return ANSWER
     return delta_of(body, Said(answer=any(bool(choice.text) for choice in body.choices)))
-
-
-def parse_answer(data: bytes) -> Delta:
-    """A whole, unstreamed answer: the same shape as a frame."""
-    return parse_delta(data)
