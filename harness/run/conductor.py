@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-import msgspec
 from gevent.event import Event
 from locust.env import Environment
 from msgspec import Struct
@@ -15,6 +14,7 @@ from harness import clock
 from harness.findings import Level
 from harness.knee.search import NextProbe, Stop
 from harness.model import RunHeader, Stage
+from harness.record.directory import append_stage
 from harness.record.log import RunLog
 from harness.run.link import Begin, Drained, End, Ended, Link, Open, Shipped, Taken
 from harness.run.live import Live
@@ -120,8 +120,7 @@ class Conductor:
         self._link.send(Open(stage=stage, places={index: place for place, index in enumerate(workers)}))
         gevent.sleep(max(0.0, (stage.end_at_ns - clock.wall_ns()) / clock.S))
         self._wait(lambda: self._drained >= set(workers) & set(self._link.workers()), stage)
-        with open(self._job.directory / "stages.jsonl", "ab") as stages:
-            stages.write(msgspec.json.encode(stage) + b"\n")
+        append_stage(self._job.directory, stage)
 
     def _wait(self, reached: Callable[[], bool], stage: Stage) -> None:
         give_up_ns = stage.drained_by_ns + int(LATE_S * clock.S)

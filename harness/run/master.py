@@ -15,6 +15,7 @@ from msgspec import Struct
 from harness import __version__, clock
 from harness.findings import Level, Report
 from harness.model import RunHeader, Scenario, Stage
+from harness.record.directory import write_header
 from harness.run import results
 from harness.run.conductor import Conductor, Job
 from harness.run.progress import Progress
@@ -48,7 +49,7 @@ class Master:
         order = self._order()
         header = self._header(order)
         directory = order.directory or Path("runs") / header.run_id
-        results.write_header(directory, header)
+        write_header(directory, header)
         progress = Progress(sys.stderr, order.scenario.load)
         beating = gevent.spawn(progress.beat)
 

@@ -12,9 +12,9 @@ from harness import scenario as scenarios
 from harness import shipped
 from harness.model import RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
+from harness.record.directory import HEADER
 from harness.run.master import Order
 from harness.run.requests import Requests
-from harness.run.results import HEADER
 from harness.wire.ask import NoAnswer, models
 from harness.wire.client import Client, Wiring
 from harness.wire.endpoint import PROXY_LOGIN, Endpoint, endpoint, tls_context

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+from msgspec import Struct
 
 from harness import scenario
 from harness.analysis.frame import frame_of
@@ -15,40 +17,22 @@ from harness.knee.bracket import Axis, knee_of
 from harness.knee.search import NextProbe, Stop
 from harness.knee.verdict import load_words, run_verdict
 from harness.model import RunHeader, Stage
+from harness.record.directory import NoRun, read_header, read_stages
 from harness.record.log import read_health, read_records
 from harness.report import document, markdown, page
 
-HEADER = "header.json"
-STAGES = "stages.jsonl"
 SUMMARY = "summary.json"
 REPORT = "report.html"
 
 
-class NoRun(ValueError):
-    """The directory is not a run. The message is one line."""
+class Facts(Struct, frozen=True, kw_only=True):
+    """All that a Report is made from."""
 
-
-def write_header(directory: Path, header: RunHeader) -> None:
-    """The first file of a run."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / HEADER).write_bytes(msgspec.json.format(msgspec.json.encode(header)))
-
-
-def read_header(directory: Path) -> RunHeader:
-    """Raises NoRun."""
-    try:
-        return msgspec.json.decode((directory / HEADER).read_bytes(), type=RunHeader)
-    except OSError:
-        raise NoRun(f"{directory}: not a run directory (no {HEADER}); runs are written below runs/") from None
-    except msgspec.DecodeError as error:
-        raise NoRun(f"{directory / HEADER}: {error}") from None
-
-
-def read_stages(directory: Path) -> list[Stage]:
-    """Stages that were run to their end; a torn last line is left out."""
-    path = directory / STAGES
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    return [msgspec.json.decode(line, type=Stage) for line in lines[:-1] if line]
+    header: RunHeader
+    stages: list[Stage]
+    records: pa.Table
+    """As `record.reading.read_records` gives it."""
+    health: pa.Table
 
 
 def judged(directory: Path, stages: Sequence[Stage]) -> list[Level]:
@@ -59,8 +43,20 @@ def judged(directory: Path, stages: Sequence[Stage]) -> list[Level]:
 
 def report_of(directory: Path) -> Report:
     """Everything in the log, judged. Raises NoRun, or LogError when the log is damaged in its middle."""
-    header, stages = read_header(directory), read_stages(directory)
-    report = report_value(header, stages, read_records(directory), read_health(directory))
+    return report_from(
+        Facts(
+            header=read_header(directory),
+            stages=read_stages(directory),
+            records=read_records(directory),
+            health=read_health(directory),
+        )
+    )
+
+
+def report_from(facts: Facts) -> Report:
+    """The same from a run's facts, wherever they were kept."""
+    header = facts.header
+    report = report_value(header, facts.stages, facts.records, facts.health)
     axis: Axis = "users" if header.scenario.load.loop == "closed" else "rate"
     if header.plan == "knee" or len(report.levels) > 1:
         knee = knee_of(report.levels, axis)
