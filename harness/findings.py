@@ -50,6 +50,8 @@ class Client(Struct, frozen=True, kw_only=True):
     """Mean CPU share of the busiest worker process; 1.0 is one core."""
     runnable: float | None
     """Mean share of time the most starved worker waited for a CPU."""
+    stolen: float | None = None
+    """Mean share of this machine's CPU time that its host gave to others."""
     coalesced_share: float
     stamp_source: str
     """kernel, user, mixed, or "" when nothing arrived."""

@@ -171,6 +171,21 @@ class Prices(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     currency: str = "USD"
 
 
+class Influx(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where every token is also recorded. Secrets stand in the environment only: TOKENSWARM_INFLUX_TOKEN, or
+    TOKENSWARM_INFLUX_USER and TOKENSWARM_INFLUX_PASSWORD."""
+
+    url: str
+    """http://HOST:8086/DATABASE, or /BUCKET for 2.x."""
+    org: str = ""
+    """2.x only."""
+    version: Literal["auto", 1, 2, 3] = "auto"
+    token_points: str = "all"
+    """all, none, or sample=N: one point a token event of every Nth request."""
+    wait_s: NotNegative = 30.0
+    """How long the end of a run waits for the database; what is left then can be pushed at any time."""
+
+
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One named workload with its load, phases, objective and seed. Validated by `scenario.load`."""
 
@@ -186,6 +201,7 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slo: Slo = Slo()
     seed: int = 1
     prices: Prices | None = None
+    influx: Influx | None = None
 
 
 # --- what a run does --------------------------------------------------------------------------------------------------
@@ -377,6 +393,8 @@ class Health(Struct, frozen=True, kw_only=True):
     """CPU seconds this process used, per second."""
     runnable: float
     """Seconds it was ready to run but had no CPU, per second (/proc/self/schedstat); 0 where not known."""
+    stolen: float
+    """Seconds of CPU the host took from this machine, per second and core (/proc/stat); 0 where not known."""
     hub_delay_ns: int
     """Largest delay of a timer callback in this second."""
     lag_ns: int

@@ -103,6 +103,7 @@ _LEVELS = (
 
 _CLIENT = (
     Field("cpu", "cores", "client", "field", "CPU seconds a client process used, per second"),
+    Field("stolen", "share", "client", "field", "CPU time the host of this virtual machine gave to others"),
     Field("runnable", "share", "client", "field", "Time it was ready to run but had no CPU"),
     Field("hub_delay_ns", "ns", "client", "field", "Largest delay of a timer callback in a second"),
     Field("lag_ns", "ns", "client", "field", "Largest start − due in a second"),

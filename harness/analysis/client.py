@@ -1,6 +1,6 @@
 """Health rows and records of a level to a Client: was the load generator itself in the way? Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -70,8 +70,15 @@ ADVICE = {
     "lag": "add client processes (--processes 2, up to the cores) or spread workers over machines",
     "unsent": "raise the limit of open files (ulimit -n), or spread workers over machines",
     "hub": "add client processes (--processes 2) and keep other work off the client's cores",
+    "stolen": "a quieter host: this machine's own gave {0:.0%} of its CPU time to others, which no process count mends",
     "step": "let the clock settle (no NTP step during a run), then measure again",
 }
+
+
+STOLEN = 0.02
+"""Of the CPU time; more than this explains what is late, and is the first thing to mend."""
+STARVED = frozenset({"coalesced", "busy", "lag", "hub"})
+"""What stolen time shows as."""
 
 
 def health_frame(health: pa.Table) -> pd.DataFrame:
@@ -106,18 +113,27 @@ def client(frame: Frame, health: pd.DataFrame, stage: Stage, scenario: Scenario)
         "step": _said(STEP, step_ms),
     }
     reasons = {name: said for name, said in found.items() if said}
+    stolen = float(hold["stolen"].mean()) if len(hold) else None
     return Client(
         lag_p99_ms=lag_ms,
         hub_delay_p99_ms=hub_ms,
         cpu=float(cpu.max()) if len(cpu) else None,
         runnable=float(runnable.max()) if len(runnable) else None,
+        stolen=stolen,
         coalesced_share=coalesced,
         stamp_source=_stamp_source(rows["stamp_source"].unique().tolist()),
         clock_step_ms=step_ms,
         limited=bool(reasons),
         reasons=list(reasons.values()),
-        advice="; ".join(dict.fromkeys(ADVICE[name] for name in reasons)),
+        advice=_advice(reasons.keys(), stolen or 0.0),
     )
+
+
+def _advice(reasons: Collection[str], stolen: float) -> str:
+    advice = [ADVICE[name] for name in reasons]
+    if stolen > STOLEN and not STARVED.isdisjoint(reasons):
+        advice.insert(0, ADVICE["stolen"].format(stolen))
+    return "; ".join(dict.fromkeys(advice))
 
 
 def _said(threshold: Threshold, value: float | None, limit: float | None = None) -> str:

@@ -36,6 +36,45 @@ class Exchange:
     the stream. Events of one chunk share a stamp.
     """
 
+    __slots__ = (  # a dict for each of thousands of streams would be the largest part of them
+        "_at_ns",
+        "_body",
+        "_bytes",
+        "_counted",
+        "_detail",
+        "_end_ns",
+        "_error",
+        "_event_chunk",
+        "_event_read",
+        "_fault",
+        "_finish",
+        "_first_byte_ns",
+        "_framed",
+        "_framer",
+        "_headers_ns",
+        "_late",
+        "_limit",
+        "_outcome",
+        "_parse",
+        "_reads",
+        "_stamp",
+        "_stated",
+        "_stream",
+        "_terms",
+        "_told",
+        "_usage",
+        "arrival",
+        "connect_ns",
+        "done",
+        "over",
+        "refrain",
+        "response",
+        "retried",
+        "stamp_source",
+        "start_ns",
+        "timeline",
+    )
+
     def __init__(self, arrival: Arrival, terms: Terms) -> None:
         self.arrival = arrival
         self.over = False

@@ -19,6 +19,22 @@ class Response:
     ends the message; a body without length or chunking ends only with the connection (`until_eof`).
     """
 
+    __slots__ = (
+        "_feed",
+        "_header_bytes",
+        "_parser",
+        "between_chunks",
+        "chunks",
+        "complete",
+        "headers",
+        "headers_done",
+        "keep_alive",
+        "on_body",
+        "status",
+        "surplus",
+        "until_eof",
+    )
+
     def __init__(self, on_body: Callable[[bytes], None]) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}

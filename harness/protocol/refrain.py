@@ -14,43 +14,50 @@ SIZE_BYTES = 10
 """An HTTP chunk's size line, with its line end, is shorter than this."""
 NEVER: Final = b"\0"
 """No chunk begins so."""
+SIZE_LINES: Final[dict[int, bytes]] = {}
+"""Length of a read → the size line it must begin with; shared by all streams, and no longer than reads are."""
 
 
 class Refrain:
     """Learned from one parsed read; takes those that repeat it, up to so many bytes, and calls `stamp` for each."""
 
-    __slots__ = ("_begins", "_head", "_most_bytes", "_stamp", "_tail", "taken_bytes")
+    __slots__ = ("_head", "_most_bytes", "_overhead", "_stamp", "_tail", "taken_bytes")
 
     def __init__(self, head: bytes, tail: bytes, stamp: Callable[[int], None], most_bytes: int) -> None:
         self.taken_bytes = 0
         self._most_bytes = most_bytes
         self._head = head
         self._tail = tail
+        self._overhead = len(head) + len(tail)
         self._stamp = stamp
-        self._begins: dict[int, bytes] = {}
-        """Length of a read → its size line and head: the length of a chunk says what its size line must be."""
 
     def took(self, at_ns: int, read: bytes) -> bool:
         """Whether this read is one whole HTTP chunk with the same frame around other, non-empty text: then it is one
         more token event, and that is all it says."""
-        begin = self._begins.get(len(read)) or self._begin(len(read))
-        tail = self._tail
-        if not read.startswith(begin) or not read.endswith(tail) or self.taken_bytes > self._most_bytes:
+        length, tail = len(read), self._tail
+        line = SIZE_LINES.get(length) or _size_line(length)
+        start = len(line)
+        if not (read.startswith(line) and read.startswith(self._head, start) and read.endswith(tail)):
             return False
-        if read[len(begin) : -len(tail)].translate(None, PLAIN):
+        text = start + len(self._head)
+        if length <= start + self._overhead or self.taken_bytes > self._most_bytes:
+            return False
+        if read[text : length - len(tail)].translate(None, PLAIN):
             return False
         self._stamp(at_ns)
-        self.taken_bytes += len(read)
+        self.taken_bytes += length
         return True
 
-    def _begin(self, length: int) -> bytes:
-        begin = NEVER
-        for digits in range(1, SIZE_BYTES - 2):
-            size = b"%x" % max(0, length - digits - 4)  # without the line ends of size line and chunk
-            if len(size) == digits and length > digits + 2 + len(self._head) + len(self._tail):
-                begin = size + b"\r\n" + self._head
-        self._begins[length] = begin
-        return begin
+
+def _size_line(length: int) -> bytes:
+    """What a read of so many bytes begins with if it is exactly one HTTP chunk: its length says so."""
+    line = NEVER
+    for digits in range(1, SIZE_BYTES - 2):
+        size = b"%x" % max(0, length - digits - 4)  # without the line ends of size line and chunk
+        if len(size) == digits:
+            line = size + b"\r\n"
+    SIZE_LINES[length] = line
+    return line
 
 
 def refrain(read: bytes, markers: tuple[bytes, ...], stamp: Callable[[int], None], most_bytes: int) -> Refrain | None:

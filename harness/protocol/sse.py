@@ -19,6 +19,8 @@ class Framer:
     it is skipped, not awaited. Comments and unknown fields yield nothing. An event may not exceed `limit` bytes.
     """
 
+    __slots__ = ("_data", "_first", "_limit", "_line", "_size", "_skip_lf", "_type", "idle")
+
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._limit = limit
         self._line = b""

@@ -11,7 +11,7 @@ The document is `findings.Report` field by field; its types hold the units and m
       .outcomes      outcome to count, requests due in the hold
       .metrics       metric to spread: {n, absent, mean, p50, p90, p95, p99, max, interval: {p50: [low, high] or null}}
                      for ttft_ms, itl_ms, gap_ms, tpot_ms, e2e_ms, lag_ms, ttfb_ms, ttfat_ms, connect_ms, worst_gap_ms
-      .client        lag_p99_ms, hub_delay_p99_ms, cpu, runnable, coalesced_share, stamp_source, limited,
+      .client        lag_p99_ms, hub_delay_p99_ms, cpu, runnable, stolen, coalesced_share, stamp_source, limited,
                      reasons, advice, clock_step_ms
       .clauses[]     name, limit, value, low, high, held, note
     knee             null where none was looked for; found, axis, holds, breaks, binding, probes, text …

@@ -55,6 +55,7 @@ class Pulse:
                 span_ns=span_ns,
                 cpu=(clock.cpu_ns() - self._cpu_ns) / span_ns,
                 runnable=(clock.runnable_ns() - self._runnable_ns) / span_ns,
+                stolen=(clock.stolen_ns() - self._stolen_ns) / span_ns,
                 hub_delay_ns=self._hub_delay_ns,
                 lag_ns=self._lag_ns,
                 due=recorder.due,
@@ -71,6 +72,7 @@ class Pulse:
         self._since_ns = clock.mono_ns()
         self._cpu_ns = clock.cpu_ns()
         self._runnable_ns = clock.runnable_ns()
+        self._stolen_ns = clock.stolen_ns()
         self._hub_delay_ns = 0
         self._lag_ns = 0
         self._token_events = 0

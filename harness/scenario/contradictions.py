@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from urllib.parse import urlsplit
 
-from harness.model import Choice, Exponential, Length, Load, LogNormal, Quantiles, Scenario, Target, Uniform
+from harness.model import Choice, Exponential, Influx, Length, Load, LogNormal, Quantiles, Scenario, Target, Uniform
 from harness.scenario.ladder import rungs
 from harness.scenario.wording import shown
 
@@ -29,6 +29,8 @@ def contradictions_of(scenario: Scenario) -> Wrong:
         yield "phases.ramp_s", f"got {ramp_s:g}; expected at most warmup_s, {warmup_s:g}: users start in the warm-up"
     yield from _length("prompt_tokens", scenario.prompt_tokens)
     yield from _length("output_tokens", scenario.output_tokens)
+    if scenario.influx is not None:
+        yield from _influx(scenario.influx)
     if scenario.prices is not None and not re.fullmatch(r"[A-Z]{3}", scenario.prices.currency):
         yield (
             "prices.currency",
@@ -52,6 +54,19 @@ def _target(target: Target) -> Wrong:
             yield f"target.headers.{name}", "expected a header name of letters, digits and -, and a value of one line"
     if target.body.get("stream", target.stream) is not target.stream:
         yield "target.body.stream", f"contradicts target.stream, {shown(target.stream)}; set only target.stream"
+
+
+def _influx(influx: Influx) -> Wrong:
+    split = urlsplit(influx.url)
+    if "@" in split.netloc:
+        yield (
+            "influx.url",
+            "holds credentials; remove them and set TOKENSWARM_INFLUX_USER and TOKENSWARM_INFLUX_PASSWORD",
+        )
+    elif split.scheme not in ("http", "https") or not split.hostname or len(split.path) < 2:
+        yield "influx.url", f"got {shown(influx.url)}; expected http://HOST:8086/DATABASE, or /BUCKET for 2.x"
+    if not re.fullmatch(r"all|none|sample=[1-9][0-9]*", influx.token_points):
+        yield "influx.token_points", f"got {shown(influx.token_points)}; expected all, none, or sample=N"
 
 
 def _url(path: str, url: str) -> Wrong:

@@ -74,7 +74,7 @@ def test_what_outlives_the_drain_is_censored_and_counted(host: str, tmp_path: Pa
     assert balanced(tmp_path / "run")["outcomes"] == {"censored": 3}
     rows = records(tmp_path / "run")
     assert all("still running" in row["detail"] for row in rows)
-    assert all(len(row["gaps_us"]) > 100 for row in rows), "their tokens are kept"
+    assert all(len(row["gaps_us"]) > 30 for row in rows), "their tokens are kept"
 
 
 # --- coordinated omission ---------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_a_signal_ends_a_run_in_order(number: signal.Signals, host: str, tmp_pat
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
-        assert process.wait(10) == 2
+        assert process.wait(20) == 2
         assert not session_of(process.pid), "nothing goes on behind the user's back"
     outcomes = balanced(tmp_path / "run")["outcomes"]
     assert outcomes["ok"] >= 4
@@ -165,7 +165,7 @@ def test_records_survive_a_kill(host: str, tmp_path: Path) -> None:
         size = (tmp_path / "run" / "records-0.arrows").stat().st_size
         soon(lambda: (tmp_path / "run" / "records-0.arrows").stat().st_size > size)
         locust.kill()
-        assert process.wait(10) == 2
+        assert process.wait(20) == 2
     last = (tmp_path / "stderr.txt").read_text().splitlines()[-1]
     assert f"tokenswarm report {Path('run')}" in last
 
@@ -266,11 +266,25 @@ def hogs(core: int, many: int) -> Iterator[None]:
             each.wait()
 
 
-def test_a_starved_generator_says_so_and_judges_nothing(host: str, tmp_path: Path) -> None:
+SWIFT = """
+name: swift
+source: the profile demo, three times as fast and with seats for all
+max_num_seqs: 128
+max_num_batched_tokens: 8192
+max_model_len: 8192
+step: {base_ms: 3.0, per_sequence_ms: 0.01, per_prefill_token_ms: 0.0}
+kv: {block_size: 16, num_blocks: 65536}
+"""
+
+
+def test_a_starved_generator_says_so_and_judges_nothing(tmp_path: Path) -> None:
     """A hundred and twenty streams, read by a process that gets a seventh of a core until the hold is over."""
     core = min(os.sched_getaffinity(0))
     asked = settings(load__levels=[120], slo={"ttft_p99_ms": 9000})
-    with begun([*COMMAND, "run", "demo", "--host", host, *asked, "--out", "run"], tmp_path) as process:
+    profile = tmp_path / "swift.yaml"
+    profile.write_text(SWIFT)
+    begin = [*COMMAND, "run", "demo", *asked, "--out", "run", "--host"]
+    with engine(profile) as host, begun([*begin, host], tmp_path) as process:
         soon(lambda: "level 1" in (tmp_path / "stderr.txt").read_text())
         (locust,) = psutil.Process(process.pid).children()
         os.sched_setaffinity(locust.pid, {core})

@@ -85,7 +85,7 @@ def request(due_s: float, gaps_ms: list[float], **given: Any) -> Record:
 
 def beat(at_s: float, **given: Any) -> Health:
     fields: dict[str, Any] = {"worker": 0, "level": 0, "at_ns": T0 + int(at_s * S), "span_ns": S, "cpu": 0.3}
-    fields |= {"runnable": 0.01, "hub_delay_ns": MS, "lag_ns": 0, "due": 0, "ended": 0, "in_flight": 0}
+    fields |= {"runnable": 0.01, "stolen": 0.0, "hub_delay_ns": MS, "lag_ns": 0, "due": 0, "ended": 0, "in_flight": 0}
     fields |= {"token_events": 0, "coalesced": 0, "wall_minus_mono_ns": 0}
     return Health(**(fields | given))
 
@@ -394,6 +394,18 @@ def test_a_busy_client_is_named(change: dict[str, Any], reason: str) -> None:
     assert seen.held == "unjudged"
     assert seen.why.startswith(f"client-limited: {reason}")
     assert "--processes 2" in seen.client.advice
+
+
+def test_a_host_that_takes_the_cpu_is_named_before_any_other_advice() -> None:
+    taken = [beat(5 + i, hub_delay_ns=101 * MS, stolen=0.2) for i in range(1, 11)]
+    advice = one_level(steady(), beats=taken).client.advice
+    assert advice.startswith("a quieter host: this machine's own gave 20% of its CPU time to others")
+    assert "--processes 2" in advice
+
+
+def test_stolen_time_limits_nothing_by_itself() -> None:
+    seen = one_level(steady(), beats=[beat(5 + i, stolen=0.2) for i in range(1, 11)]).client
+    assert (seen.limited, seen.advice, seen.stolen) == (False, "", pytest.approx(0.2))
 
 
 def test_a_healthy_client_is_not() -> None:

@@ -60,7 +60,7 @@ def ended(request_id: int, stamps_ns: Sequence[int] = (), **others: object) -> R
 
 def beat(at_ns: int, worker: int = 0) -> Health:
     values = {name: index for index, name in enumerate(Health.__struct_fields__)}
-    return Health(**(values | {"worker": worker, "at_ns": at_ns, "cpu": 0.25, "runnable": 0.125}))
+    return Health(**(values | {"worker": worker, "at_ns": at_ns, "cpu": 0.25, "runnable": 0.125, "stolen": 0.0}))
 
 
 def to_the_us(record: Record) -> Record:
