@@ -44,6 +44,8 @@ class StepResult(Struct, frozen=True, kw_only=True):
     """Tokens computed in this step, prompt, decode and drafts; at most max_num_batched_tokens."""
     prefill_tokens: int
     preempted: int
+    admitted: list[int]
+    """Jobs that left the queue in this step; one that was preempted can do so again."""
     emitted: list[Emitted]
 
 
@@ -87,6 +89,7 @@ class Engine:
         self._block_size = profile.kv.block_size
         self._waiting: deque[_Sequence] = deque()
         self._running: list[_Sequence] = []
+        self._admitted: list[int] = []
         self._sequences: dict[int, _Sequence] = {}
         self._tau_s = [profile.step.tau_s(batch) for batch in range(profile.max_num_seqs + 1)]
 
@@ -135,6 +138,7 @@ class Engine:
     def step(self) -> StepResult:
         """Compute one step. What it emitted is due `duration_s` after its start; an idle engine takes 0 s."""
         preempted_before = self.preemptions_total
+        self._admitted = []
         work = self._schedule()
         duration_s, tokens, prefill_tokens = self._run(work)
         return StepResult(
@@ -143,6 +147,7 @@ class Engine:
             tokens=tokens,
             prefill_tokens=prefill_tokens,
             preempted=self.preemptions_total - preempted_before,
+            admitted=self._admitted,
             emitted=self._postprocess(work),
         )
 
@@ -210,6 +215,7 @@ class Engine:
                 self.prefix_queries_total += sequence.known
                 self.prefix_hits_total += sequence.computed
             self._running.append(self._waiting.popleft())
+            self._admitted.append(sequence.job.job_id)
             work.append((sequence, count))
             budget -= count
 

@@ -51,6 +51,7 @@ class Tally:
         self.generation_tokens = 0
         self.finished = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self.slipped_s = 0.0
+        self.queue_s = Histogram(_LONG_S)
         self.ttft_s = Histogram(_FINE_S)
         self.gap_s = Histogram(_GAP_S)
         self.e2e_s = Histogram(_LONG_S)
@@ -89,6 +90,7 @@ def _plain(tally: Tally, engine: Engine) -> list[tuple[str, str, str, float]]:
 
 def _histograms(tally: Tally) -> list[tuple[str, str, Histogram]]:
     return [
+        ("vllm:request_queue_time_seconds", "Request received to its first step.", tally.queue_s),
         ("vllm:time_to_first_token_seconds", "Request received to first token.", tally.ttft_s),
         ("vllm:inter_token_latency_seconds", "Between the frames of one answer.", tally.gap_s),
         ("vllm:e2e_request_latency_seconds", "Request received to last token.", tally.e2e_s),

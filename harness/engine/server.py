@@ -50,6 +50,7 @@ class _Live(Struct, kw_only=True):
 
     answer: Answer
     received_mono_ns: int
+    queued: bool = True
     last_mono_ns: int = 0
 
 
@@ -84,12 +85,21 @@ class Server:
                 await self._awake.wait()
                 pace.restart()
             step = self.engine.step()
+            self._admit(step.admitted)
             await pace.passed(step.duration_s)
             self._deliver(step.emitted)
             if self._frozen_s:
                 pace.restart()
                 await pace.passed(self._frozen_s)
                 self._frozen_s = 0.0
+
+    def _admit(self, job_ids: list[int]) -> None:
+        now_ns = clock.mono_ns()
+        for job_id in job_ids:
+            live = self._lives.get(job_id)
+            if live is not None and live.queued:
+                live.queued = False
+                self.tally.queue_s.observe((now_ns - live.received_mono_ns) / clock.S)
 
     def _deliver(self, emitted: list[Emitted]) -> None:
         tally, now_ns = self.tally, clock.mono_ns()

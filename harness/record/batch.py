@@ -1,10 +1,10 @@
-"""What travels from a worker to the log: one flush's rows. No clock, no I/O."""
+"""What travels from a worker (or a watcher of the server) to the log: one flush's rows. No clock, no I/O."""
 
 from typing import Literal
 
 from msgspec import Struct
 
-Kind = Literal["records", "health"]
+Kind = Literal["records", "health", "server"]
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -12,6 +12,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
     kind: Kind
     worker: int
+    """Number of the process that wrote it, among those that write this kind."""
     seq: int
     rows: int
     data: bytes

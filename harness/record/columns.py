@@ -1,4 +1,4 @@
-"""The columns of the log, and records and health put into them. No clock, no I/O.
+"""The columns of the log, and records, health and vitals put into them. No clock, no I/O.
 
 A token costs four bytes before compression: `gaps_us[0]` is floor((c_1 − start) / 1000) and `gaps_us[j]` the difference
 of two such floors, so the running sum gives every stamp to the microsecond, without drift.
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from harness.model import OPEN, Arrival, Health, Outcome, Record, Usage
+from harness.record.vitals import TOLD, Vitals
 
 RECORDS = pa.schema(
     [
@@ -57,7 +58,16 @@ HEALTH = pa.schema(
     ]
 )
 
-SCHEMAS = {"records": RECORDS, "health": HEALTH}
+SERVER = pa.schema(
+    [
+        pa.field("at_ns", pa.int64(), nullable=False),
+        pa.field("level", pa.int32(), nullable=False),
+        pa.field("server", pa.string(), nullable=False),
+        *(pa.field(name, pa.float64()) for name in TOLD),
+    ]
+)
+
+SCHEMAS = {"records": RECORDS, "health": HEALTH, "server": SERVER}
 
 _PLACES = {f"usage_{name}": f"usage.{name}" for name in Usage.__struct_fields__} | {
     "first_answer": "timeline.first_answer",
@@ -85,9 +95,12 @@ def records_batch(ended: Sequence[Record], still_open: Sequence[Record] = ()) ->
 
 def health_batch(beats: Sequence[Health]) -> pa.RecordBatch:
     """One row per beat."""
-    return pa.record_batch(
-        [_array([getattr(row, field.name) for row in beats], field) for field in HEALTH], schema=HEALTH
-    )
+    return _rows_batch(beats, HEALTH)
+
+
+def server_batch(looks: Sequence[Vitals]) -> pa.RecordBatch:
+    """One row per look at a server."""
+    return _rows_batch(looks, SERVER)
 
 
 def open_record(arrival: Arrival, worker: int, start_ns: int | None) -> Record:
@@ -105,6 +118,11 @@ def open_record(arrival: Arrival, worker: int, start_ns: int | None) -> Record:
         prompt_tokens_asked=arrival.spec.prompt_tokens,
         output_tokens_asked=arrival.spec.output_tokens,
     )
+
+
+def _rows_batch(rows: Sequence[Health] | Sequence[Vitals], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_array([getattr(row, field.name) for row in rows], field) for field in schema]
+    return pa.record_batch(columns, schema=schema)
 
 
 def _array(values: list[Any], field: pa.Field) -> pa.Array:

@@ -8,6 +8,7 @@ from harness.model import RunHeader, Stage
 
 HEADER = "header.json"
 STAGES = "stages.jsonl"
+ANNOUNCED = "announced.jsonl"
 
 
 class NoRun(ValueError):
@@ -30,14 +31,32 @@ def read_header(directory: Path) -> RunHeader:
         raise NoRun(f"{directory / HEADER}: {error}") from None
 
 
+def announce_stage(directory: Path, stage: Stage) -> None:
+    """Note a stage that is about to begin."""
+    _append(directory / ANNOUNCED, stage)
+
+
 def append_stage(directory: Path, stage: Stage) -> None:
     """Note a stage that was run to its end."""
-    with open(directory / STAGES, "ab") as stages:
-        stages.write(msgspec.json.encode(stage) + b"\n")
+    _append(directory / STAGES, stage)
+
+
+def read_announced(directory: Path) -> list[Stage]:
+    """Stages that were begun, whether or not they came to their end."""
+    return _stages(directory / ANNOUNCED)
 
 
 def read_stages(directory: Path) -> list[Stage]:
-    """Stages that were run to their end; a torn last line is left out."""
-    path = directory / STAGES
+    """Stages that were run to their end."""
+    return _stages(directory / STAGES)
+
+
+def _append(path: Path, stage: Stage) -> None:
+    with open(path, "ab") as stages:
+        stages.write(msgspec.json.encode(stage) + b"\n")
+
+
+def _stages(path: Path) -> list[Stage]:
+    """A torn last line is left out."""
     lines = path.read_bytes().split(b"\n") if path.exists() else []
     return [msgspec.json.decode(line, type=Stage) for line in lines[:-1] if line]

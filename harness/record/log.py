@@ -1,7 +1,8 @@
 """The append-only record log: RunLog in the run directory, and by name all that the log offers. I/O, no clock.
 
-Each worker has two files, `records-<worker>.arrows` and `health-<worker>.arrows`, both Arrow IPC streams without an
-end mark, so that any Arrow reader opens them and a crash costs at most the message that was being written.
+Each worker has two files, `records-<worker>.arrows` and `health-<worker>.arrows`, and each process that looks at the
+server's metrics a `server-<number>.arrows`: Arrow IPC streams without an end mark, so that any Arrow reader opens them
+and a crash costs at most the message that was being written.
 
 In the order in which a row passes through: `recorder` gathers in the worker, `columns` and `messages` encode, a
 `batch` travels, this file appends, `stored` maps a file back, `rows` settles what stands, `reading` gives tables.
@@ -14,12 +15,26 @@ from pathlib import Path
 from harness.record.batch import Batch
 from harness.record.columns import SCHEMAS
 from harness.record.messages import message_bytes, schema_message
-from harness.record.reading import read_health, read_records, stored_batches
+from harness.record.reading import lost_records, read_health, read_records, read_server, stored_batches
 from harness.record.recorder import Recorder
 from harness.record.rows import records_of
-from harness.record.stored import LogError, Stored, path_of, paths_of
+from harness.record.stored import LogError, Stored, claimed, path_of, paths_of
+from harness.record.vitals import Vitals
 
-__all__ = ["Batch", "LogError", "Recorder", "RunLog", "read_health", "read_records", "records_of", "stored_batches"]
+__all__ = [
+    "Batch",
+    "LogError",
+    "Recorder",
+    "RunLog",
+    "Vitals",
+    "claimed",
+    "lost_records",
+    "read_health",
+    "read_records",
+    "read_server",
+    "records_of",
+    "stored_batches",
+]
 
 
 class RunLog:

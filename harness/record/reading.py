@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from harness.model import OPEN
 from harness.record.batch import Batch, Kind
-from harness.record.columns import HEALTH, RECORDS
+from harness.record.columns import HEALTH, RECORDS, SERVER
 from harness.record.rows import final_rows, settled
 from harness.record.stored import LogError, Stored, paths_of, worker_of
 
@@ -32,14 +32,34 @@ def read_records(directory: str | os.PathLike[str]) -> pa.Table:
     return pa.Table.from_batches([batch for batch in batches if batch.num_rows], RECORDS)
 
 
+def lost_records(directory: str | os.PathLike[str]) -> pa.Table:
+    """Of the rows of `read_records` only those of requests without an end. Reads one batch at a time."""
+    logs = _logs(directory, "records")
+    stands, found, at = _stands(logs), [], 0
+    for log in logs:
+        for batch, _ in log.messages():
+            is_open = pc.equal(batch.column("outcome"), OPEN).to_numpy(zero_copy_only=False)
+            lost = stands[at : at + batch.num_rows] & is_open
+            at += batch.num_rows
+            if lost.any():
+                found.append(settled(batch, lost))
+    return pa.Table.from_batches(found, RECORDS)
+
+
 def read_health(directory: str | os.PathLike[str]) -> pa.Table:
     """One row per beat, of all workers; columns are the fields of Health. LogError as `read_records`."""
     return pa.Table.from_batches([batch for log in _logs(directory, "health") for batch, _ in log.messages()], HEALTH)
 
 
+def read_server(directory: str | os.PathLike[str]) -> pa.Table:
+    """One row per look at a server's metrics, none where nobody looked; columns are the fields of Vitals, null: not
+    told. LogError as `read_records`."""
+    return pa.Table.from_batches([batch for log in _logs(directory, "server") for batch, _ in log.messages()], SERVER)
+
+
 def stored_batches(directory: str | os.PathLike[str]) -> Iterator[Batch]:
     """What was appended to the log there, as it was delivered: to send a spool again. LogError as `read_records`."""
-    kinds: tuple[Kind, ...] = ("records", "health")
+    kinds: tuple[Kind, ...] = ("records", "health", "server")
     for kind in kinds:
         for log in _logs(directory, kind):
             for (start, end), (batch, seq) in zip(pairwise(log.bounds[1:]), log.messages([0]), strict=True):

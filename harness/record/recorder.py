@@ -7,15 +7,17 @@ import pyarrow as pa
 
 from harness.model import Arrival, Health, Record
 from harness.record.batch import Batch, Kind
-from harness.record.columns import health_batch, open_record, records_batch
+from harness.record.columns import health_batch, open_record, records_batch, server_batch
 from harness.record.messages import message
+from harness.record.vitals import Vitals
 
 
 class Recorder:
     """Gathers what happens on one worker and hands it on in batches. Mutable; one per worker process.
 
-    `born`, `sent`, `put` and `beat` only append, and may go on while `flush` runs in another thread. Of a worker that
-    is killed, what came after its last flush is lost; requests born before that and not ended are found censored.
+    `born`, `sent`, `put`, `beat` and `look` only append, and may go on while `flush` runs in another thread. Of a
+    worker that is killed, what came after its last flush is lost; requests born before that and not ended are found
+    censored.
     A worker index names one process per run: a second process under it would repeat (worker, seq).
     """
 
@@ -26,9 +28,10 @@ class Recorder:
         self._sent: list[tuple[int, int]] = []
         self._records: list[Record] = []
         self._beats: list[Health] = []
+        self._looks: list[Vitals] = []
         self._due = 0
         self._ended = 0
-        self._seq: dict[Kind, int] = {"records": 0, "health": 0}
+        self._seq: dict[Kind, int] = {"records": 0, "health": 0, "server": 0}
         self._undelivered: deque[Batch] = deque()
         self._turns = [None]  # one flush at a time; not a Lock, which under gevent hangs between native threads
 
@@ -66,6 +69,10 @@ class Recorder:
         """Keep one health row."""
         self._beats.append(health)
 
+    def look(self, vitals: Vitals) -> None:
+        """Keep what a server said of itself."""
+        self._looks.append(vitals)
+
     def flush(self) -> bool:
         """Encode what gathered and deliver it, in order. Whatever `deliver` raises passes through; the batch it was
         raised for and all after it are kept, and go first at the next flush under the same seq.
@@ -79,6 +86,7 @@ class Recorder:
         try:
             self._encode_records()
             self._encode_health()
+            self._encode_looks()
             while self._undelivered:
                 self._deliver(self._undelivered[0])
                 self._undelivered.popleft()
@@ -106,6 +114,12 @@ class Recorder:
         if beats:
             self._enqueue("health", health_batch(beats))
         del self._beats[: len(beats)]
+
+    def _encode_looks(self) -> None:
+        looks = self._looks[:]
+        if looks:
+            self._enqueue("server", server_batch(looks))
+        del self._looks[: len(looks)]
 
     def _enqueue(self, kind: Kind, rows: pa.RecordBatch) -> None:
         seq = self._seq[kind]

@@ -1,8 +1,10 @@
 """One file of the log as it lies on disk: its whole messages, checked. I/O (maps files into memory), no clock."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,16 +50,28 @@ class Stored:
                 read = stream.read_next_batch_with_custom_metadata()
                 read.batch.validate(full=True)  # a flipped bit in an offset would otherwise end this process later
             except (pa.ArrowException, OSError) as error:
-                raise LogError(_damage(self.path, at, str(error).splitlines()[0])) from error
+                raise LogError(damage(self.path, at, str(error).splitlines()[0])) from error
             seq = dict(read.custom_metadata or {}).get(b"seq", b"")
             if not seq.isdigit():
-                raise LogError(_damage(self.path, at, "a batch without a sequence number"))
+                raise LogError(damage(self.path, at, "a batch without a sequence number"))
             yield read.batch, int(seq)
 
 
 def path_of(directory: Path, kind: str, worker: int) -> Path:
     """Where one worker's log lies."""
     return directory / f"{kind}-{worker}.arrows"
+
+
+def claimed(directory: Path, kind: str) -> int:
+    """The lowest number under which no log of this kind lies there; from now on one does, empty. For a process that
+    nobody numbers: a second one, or the same started again, gets a file of its own. OSError: it cannot be made."""
+    for number in count():
+        try:
+            os.close(os.open(path_of(directory, kind, number), os.O_CREAT | os.O_EXCL, 0o644))
+        except FileExistsError:
+            continue
+        break
+    return number
 
 
 def paths_of(directory: Path, kind: str) -> list[Path]:
@@ -67,7 +81,7 @@ def paths_of(directory: Path, kind: str) -> list[Path]:
 
 def worker_of(path: Path) -> int:
     """Whose log it is, by its name. LogError: none."""
-    found = re.fullmatch(r"(?:records|health)-(\d+)\.arrows", path.name)
+    found = re.fullmatch(rf"(?:{'|'.join(SCHEMAS)})-(\d+)\.arrows", path.name)
     if found is None:
         raise LogError(f"{path}: not a file of this log; expected KIND-WORKER.arrows; move it out of the run directory")
     return int(found[1])
@@ -77,7 +91,7 @@ def _next_bytes(path: Path, data: memoryview, at: int) -> int | None:
     try:
         return message_bytes(data, at)
     except ValueError as error:
-        raise LogError(_damage(path, at, str(error))) from error
+        raise LogError(damage(path, at, str(error))) from error
 
 
 def _check_schema(path: Path, buffer: pa.Buffer, kind: str) -> None:
@@ -85,7 +99,7 @@ def _check_schema(path: Path, buffer: pa.Buffer, kind: str) -> None:
         found = ipc.read_schema(buffer)
         names = sorted({repr(field.name) for field in set(found) ^ set(SCHEMAS[kind])})
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise LogError(_damage(path, 0, str(error).splitlines()[0])) from error
+        raise LogError(damage(path, 0, str(error).splitlines()[0])) from error
     if not found.equals(SCHEMAS[kind]):
         raise LogError(
             f"{path}: not {kind} of this version; columns that differ: {', '.join(names) or 'their order'}; "
@@ -93,7 +107,8 @@ def _check_schema(path: Path, buffer: pa.Buffer, kind: str) -> None:
         )
 
 
-def _damage(path: Path, at: int, why: str) -> str:
+def damage(path: Path, at: int, why: str) -> str:
+    """What a LogError says of a file that is no log, or is one no longer from byte `at` on."""
     if at == 0:
         return f"{path}: not a record log: {why}; move it out of the run directory"
     return (

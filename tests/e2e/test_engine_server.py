@@ -320,7 +320,7 @@ def test_metrics_have_vllms_names(port: int) -> None:
     after = gauges(port)
     names = "num_requests_running num_requests_waiting kv_cache_usage_perc num_preemptions prompt_tokens"
     names += " generation_tokens prefix_cache_queries prefix_cache_hits request_success time_to_first_token_seconds"
-    names += " inter_token_latency_seconds e2e_request_latency_seconds"
+    names += " inter_token_latency_seconds e2e_request_latency_seconds request_queue_time_seconds"
     assert {f"vllm:{name}" for name in names.split()} <= set(families)
     assert all(
         s.labels["engine"] == "0" and s.labels["model_name"] == "quick" for f in families.values() for s in f.samples
@@ -331,6 +331,8 @@ def test_metrics_have_vllms_names(port: int) -> None:
 
     assert rose("vllm:prompt_tokens_total") == 24
     assert rose("vllm:generation_tokens_total") == 5
+    assert rose("vllm:request_queue_time_seconds_count") == 1
+    assert rose("vllm:request_queue_time_seconds_sum") < rose("vllm:time_to_first_token_seconds_sum")
     assert rose("vllm:time_to_first_token_seconds_count") == 1
     assert rose("vllm:inter_token_latency_seconds_count") == 4
     assert rose("vllm:e2e_request_latency_seconds_sum") >= 5 * 0.002
