@@ -84,6 +84,22 @@ def load_options(command: Command) -> Command:
     return command
 
 
+def influx_options(command: Command) -> Command:
+    """Where every token is recorded besides the log."""
+    for option in reversed(
+        [
+            click.option(
+                "--influx", metavar="URL", help="Also record in InfluxDB: http://HOST:8086/DATABASE_OR_BUCKET."
+            ),
+            click.option("--influx-org", metavar="NAME", help="Organisation, for InfluxDB 2."),
+            click.option("--influx-version", type=click.Choice(["auto", "1", "2", "3"]), help="[default: auto]"),
+            click.option("--token-points", metavar="all|none|sample=N", help="Points a token event. [default: all]"),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
 def quick_options(command: Command) -> Command:
     """The form without a scenario file."""
     for option in reversed(
@@ -117,8 +133,13 @@ def overrides_of(options: dict[str, Any]) -> list[str]:
         "dialect": "target.dialect",
         "proxy": "target.proxy",
         "host": "target.host",
+        "influx": "influx.url",
+        "influx_org": "influx.org",
+        "token_points": "influx.token_points",
     }
     named = [f"{path}={_quoted(options[name])}" for name, path in fields.items() if options.get(name)]
+    if options.get("influx_version"):
+        named.append(f"influx.version={options['influx_version']}")
     return named + list(options.get("overrides") or ())
 
 
@@ -134,6 +155,7 @@ def _quoted(text: str) -> str:
 @main.command()
 @target_options
 @load_options
+@influx_options
 def demo(**options: Any) -> None:
     """Find the knee of an embedded engine: about a minute, nothing else needed."""
     code = _load("demo", "knee", options)
@@ -150,6 +172,7 @@ def demo(**options: Any) -> None:
 @click.argument("scenario", required=False)
 @target_options
 @load_options
+@influx_options
 @quick_options
 def run(scenario: str | None, **options: Any) -> None:
     """Run every level of a scenario and judge each against the SLO.
@@ -163,6 +186,7 @@ def run(scenario: str | None, **options: Any) -> None:
 @click.argument("scenario")
 @target_options
 @load_options
+@influx_options
 def knee(scenario: str, **options: Any) -> None:
     """Search the load at which the SLO breaks: climb the scenario's ladder, then bisect."""
     sys.exit(_load(scenario, "knee", options))
@@ -224,6 +248,11 @@ def _show(directory: Path) -> int:
         fail(f"{directory}: the run ended without a report; `tokenswarm report {directory}` makes it from the log")
     console = Console()
     console.print(terminal.render(report))
+    if report.header.scenario.influx is not None and (directory / "header.json").exists():
+        from harness.export import command
+
+        said = command.said(directory, report.header.scenario.influx)
+        console.print(f"influx  {said}", highlight=False, soft_wrap=True)
     console.print(f"Report: {directory / 'report.html'}", highlight=False, soft_wrap=True)
     return report.verdict.exit_code
 
@@ -232,16 +261,67 @@ def _show(directory: Path) -> int:
 
 
 @main.command()
-@click.argument("run_directory", type=click.Path(path_type=Path))
-def report(run_directory: Path) -> None:
-    """Judge a run again from its record log, and write its reports anew."""
+@click.argument("run_directory", metavar="RUN")
+@influx_options
+def report(run_directory: str, **options: Any) -> None:
+    """Judge a run again from its record log, and write its reports anew.
+
+    RUN is a run directory; or influx:RUN_ID, with --influx URL: then the database alone is asked, and the reports are
+    written to runs/RUN_ID.influx.
+    """
     from harness.run import results
 
+    asked, _, run_id = run_directory.partition(":")
     try:
-        results.write_report(run_directory, results.report_of(run_directory))
+        if asked == "influx" and run_id:
+            directory = Path("runs") / f"{run_id}.influx"
+            facts = _from_influx(run_id, options)
+            directory.mkdir(parents=True, exist_ok=True)
+            found = results.report_from(facts)
+        else:
+            directory = Path(run_directory)
+            found = results.report_of(directory)
+        results.write_report(directory, found)
     except ValueError as error:
         fail(str(error))
-    sys.exit(_show(run_directory))
+    sys.exit(_show(directory))
+
+
+def _from_influx(run_id: str, options: dict[str, Any]) -> Any:
+    import os
+
+    from harness.export import push as exports
+    from harness.export.restored import restored
+    from harness.run.results import Facts
+
+    database = exports.database_of(exports.influx_of(None, options, os.environ), os.environ)
+    header, stages, records, health = restored(database, run_id)
+    return Facts(header=header, stages=stages, records=records, health=health)
+
+
+@main.command()
+@click.argument("run_directory", type=click.Path(path_type=Path), metavar="RUN")
+@influx_options
+@click.option("--follow", is_flag=True, help="Go on until the run is over: what a run under way starts by itself.")
+def push(run_directory: Path, follow: bool, **options: Any) -> None:
+    """Take a run's record log to InfluxDB; again or later changes nothing, and goes on where it was left.
+
+    Secrets come from TOKENSWARM_INFLUX_TOKEN, or TOKENSWARM_INFLUX_USER and TOKENSWARM_INFLUX_PASSWORD.
+    """
+    import os
+
+    from harness.export import command
+    from harness.export import push as exports
+    from harness.record.directory import read_header
+
+    try:
+        influx = exports.influx_of(read_header(run_directory).scenario.influx, options, os.environ)
+        state = exports.push(run_directory, influx, os.environ, follow=follow)
+    except ValueError as error:
+        fail(str(error))
+    if not follow:
+        click.echo(f"influx  {command.said(run_directory, influx)}")
+    sys.exit(0 if state.done and not state.pending and not state.set_aside else 2)
 
 
 @main.command()

@@ -122,7 +122,7 @@ def copy_starter(directory: Path) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     for source in sources:
         if source.is_dir():
-            shutil.copytree(source, directory / source.name)
+            shutil.copytree(source, directory / source.name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, directory / source.name)
     return [directory / source.name for source in sources]

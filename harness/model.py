@@ -99,6 +99,8 @@ class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verify_tls: bool = True
     ca_file: str | None = None
     keep_alive: bool = True
+    metrics: str = "/metrics"
+    """Path on the host, or URL, of the server's Prometheus metrics, asked for once a second beside the load. "": not."""
     timeouts: Timeouts = Timeouts()
     max_response_bytes: Count = 64 * 1024 * 1024
 
@@ -254,7 +256,7 @@ class Arrival(Struct, frozen=True, kw_only=True):
     level: int
     phase: Phase
     slot: int
-    """User number on this worker (closed loop), or -1."""
+    """On this worker: user number (closed loop), or the lowest number that no running request has (open loop)."""
     spec: RequestSpec
 
 

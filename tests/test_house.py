@@ -28,14 +28,19 @@ PURE = {"analysis", "knee", "protocol", "report", "scenario", "traffic"}
 MAY_IMPORT: dict[str, set[str]] = {
     # entry points
     "locustfile": {"run", "users"},
-    "cli": {"calibrate", "doctor", "engine", "launch", "model", "report", "run", "scenario", "shipped", "wire"},
+    "cli": {
+        *{"calibrate", "doctor", "engine", "export", "launch", "model", "record", "report", "run", "scenario"},
+        *{"shipped", "wire"},
+    },
     "launch": {"clock", "model", "scenario", "shipped"},
     # rim
     "users": {"run"},
     "run": {
-        *{"analysis", "clock", "findings", "knee", "model", "protocol", "record", "report", "scenario"},
-        *{"shipped", "traffic", "wire"},
+        *{"analysis", "clock", "export", "findings", "knee", "model", "protocol", "record", "report", "scenario"},
+        *{"scrape", "shipped", "traffic", "wire"},
     },
+    "export": {"analysis", "clock", "findings", "metrics", "model", "record", "schema"},
+    "scrape": {"clock", "model", "record", "wire"},
     "doctor": {"clock", "metrics", "model", "protocol", "run", "wire"},
     "calibrate": {"clock", "engine", "model", "record", "scenario"},
     "engine": {"clock", "model"},
@@ -62,16 +67,19 @@ HOMES: dict[str, set[str]] = {
     "click": {"cli"},
     "gevent": {"run", "wire"},
     "httptools": {"engine", "protocol"},
+    "influxdb_client": {"export"},
     "jinja2": {"report"},
     "locust": {"locustfile", "run", "users"},
     "markupsafe": {"report"},
-    "numpy": {"analysis", "calibrate", "metrics", "record", "run", "traffic"},
+    "numpy": {"analysis", "calibrate", "export", "metrics", "record", "run", "traffic"},
     "pandas": {"analysis"},
     "plotly": {"report"},
+    "prometheus_client": {"scrape"},
     "psutil": {"run"},
-    "pyarrow": {"analysis", "calibrate", "record", "run"},
+    "pyarrow": {"analysis", "calibrate", "export", "record", "run"},
     "rich": {"cli", "report"},
     "scipy": {"analysis"},
+    "urllib3": {"export"},
     "yaml": {"engine", "scenario"},
 }
 """Third-party package to the rooms it lives in; msgspec lives everywhere."""

@@ -1,10 +1,13 @@
 """One level against its SLO: clauses over the level, and the goodput predicate over its requests. Pure."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from harness import metrics
+from harness.analysis.flat import Floats
 from harness.analysis.frame import Frame
 from harness.analysis.spreads import Sample
 from harness.clock import MS
@@ -34,7 +37,7 @@ def clauses(slo: Slo, samples: dict[str, Sample], due: pd.DataFrame, loop: Loop)
         evidence = verdict.Evidence(
             spread=sample.spread,
             within=sample.tally.share_upto(limit.ms * sample.per_ms),
-            late=int(_late(due, limit, loop).sum()),
+            late=int(late(due, limit, loop).sum()),
             failed=failed,
         )
         judged.append(verdict.latency_clause(limit, evidence))
@@ -45,28 +48,32 @@ def clauses(slo: Slo, samples: dict[str, Sample], due: pd.DataFrame, loop: Loop)
     return judged
 
 
-def _late(due: pd.DataFrame, limit: Limit, loop: Loop) -> Flags:
+def late(due: pd.DataFrame, limit: Limit, loop: Loop) -> Flags:
     """Requests without a latency that are known to have waited longer than a TTFT or E2E limit."""
     if limit.metric not in {"ttft_ms", "e2e_ms"}:
         return np.zeros(len(due), dtype=bool)
     first, end = due["first"].to_numpy(), due["end"].to_numpy()
     until = np.where(np.isnan(first), end, first) if limit.metric == "ttft_ms" else end
     waited = until - (due["start"].to_numpy() if loop == "closed" else 0.0)
-    late: Flags = due["outcome"].isin(UNFINISHED).to_numpy() & (waited > limit.ms * MS)
-    return late
+    outwaited: Flags = due["outcome"].isin(UNFINISHED).to_numpy() & (waited > limit.ms * MS)
+    return outwaited
 
 
 def good(frame: Frame, level: int, slo: Slo, samples: dict[str, Sample]) -> Flags:
     """Which of the ok requests of a hold met every clause: `metrics.is_good`, for all of them at once."""
-    rows = frame.judged(level)
-    met = np.ones(rows.stop - rows.start, dtype=bool)
+    return met(frame, frame.judged(level), slo, {name: sample.each for name, sample in samples.items()})
+
+
+def met(frame: Frame, rows: slice, slo: Slo, each: Mapping[str, Floats]) -> Flags:
+    """Which of these rows met every clause, were they ok; `each` holds their latencies in ms, NaN where absent."""
+    within = np.ones(rows.stop - rows.start, dtype=bool)
     for limit in metrics.request_limits(slo):
         if limit.metric == "itl_ms":
-            met &= _smooth(frame, rows, limit)
+            within &= _smooth(frame, rows, limit)
         else:
-            each = samples[limit.metric].each
-            met &= (each <= limit.ms) | (np.isnan(each) if limit.metric == "tpot_ms" else False)
-    return met
+            values = each[limit.metric]
+            within &= (values <= limit.ms) | (np.isnan(values) if limit.metric == "tpot_ms" else False)
+    return within
 
 
 def _smooth(frame: Frame, rows: slice, limit: Limit) -> Flags:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 
 from harness import metrics
 from harness.analysis.distributions import Tally, merged, tally, tally_whole
@@ -18,6 +19,7 @@ from harness.analysis.intervals import Interval, bounds, interval
 from harness.clock import MS
 from harness.findings import Spread
 from harness.metrics import QUANTILES, Loop
+from harness.model import Outcome
 
 US_PER_MS = 1e3
 TENTHS_PER_MS = 1e4
@@ -37,12 +39,18 @@ class Sample:
 
 def latencies(frame: Frame, level: int, loop: Loop) -> dict[str, Sample]:
     """The metrics that are one value a request."""
-    rows = frame.rows.iloc[frame.judged(level)]
-    column = {name: rows[name].to_numpy(dtype=np.float64) / MS for name in _TIMES}
+    each = latencies_ms(frame.rows.iloc[frame.judged(level)], loop)
+    return {name: untimed(values) for name, values in each.items()}
+
+
+def latencies_ms(rows: pd.DataFrame, loop: Loop) -> dict[str, Floats]:
+    """The same of any rows of a Frame, one value a row whatever its outcome, NaN where absent: `metrics.measures`."""
+    column = {name: rows[name].to_numpy(dtype=np.float64) for name in _TIMES}
     origin = column["start"] if loop == "closed" else np.zeros(len(rows))
-    last = np.where(rows["events"].to_numpy() > 0, column["last"], column["end"])
+    whole = np.where((rows["outcome"] == Outcome.OK) & rows["start"].notna(), column["end"], np.nan)
+    last = np.where(rows["events"].to_numpy() > 0, column["last"], whole)
     tokens = rows["tokens"].to_numpy(dtype=np.float64)
-    found = {
+    found_ns = {
         "ttft_ms": metrics.ttft_ns(column["first"], origin),
         "ttfat_ms": metrics.ttfat_ns(column["answer"], origin),
         "ttfb_ms": metrics.ttfb_ns(column["first_byte"], column["start"]),
@@ -51,7 +59,7 @@ def latencies(frame: Frame, level: int, loop: Loop) -> dict[str, Sample]:
         "worst_gap_ms": column["worst_gap"],
         "connect_ms": column["connect"],
     }
-    return {name: untimed(values) for name, values in found.items()}
+    return {name: values_ns / MS for name, values_ns in found_ns.items()}
 
 
 def untimed(values: Floats) -> Sample:
@@ -76,11 +84,12 @@ def tokens(frame: Frame, level: int) -> dict[str, Sample]:
     weights = frame.gaps_of(rows.start, rows.stop)[1]
     if weights is None or not (weights != 1).any():
         return {"gap_ms": gap, "itl_ms": gap}
-    itls = [_itl(frame, a, b) for a, b in parts]
+    itls = [itl_tally(frame, a, b) for a, b in parts]
     return {"gap_ms": gap, "itl_ms": _token_sample(itls, streamed, absent, TENTHS_PER_MS)}
 
 
-def _itl(frame: Frame, first: int, end: int) -> Tally:
+def itl_tally(frame: Frame, first: int, end: int) -> Tally:
+    """ITL of rows first … end − 1 in tenths of a µs, each as often as its event has tokens."""
     gaps, weights = frame.gaps_of(first, end)
     each = np.ones(len(gaps)) if weights is None else weights.astype(np.float64)
     some = each > 0

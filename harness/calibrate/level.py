@@ -1,5 +1,6 @@
 """One level against a fresh emitter, through the same command a person would type. I/O (processes and files)."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,14 +25,17 @@ Client = Callable[[Trial, str, Path], None]
 """Puts the trial's load on a host and leaves a run directory behind."""
 
 
-def tokenswarm_run(trial: Trial, host: str, directory: Path) -> None:
-    """`tokenswarm run` on the client's cores. Its exit code tells of SLOs; a trial has none. Raises NoTrial."""
+def tokenswarm_run(trial: Trial, host: str, directory: Path, influx: str = "") -> None:
+    """`tokenswarm run` on the client's cores, recorded only where `influx` says. Its exit code tells of SLOs; a trial
+    has none. Raises NoTrial."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     written, output = directory.with_suffix(".yaml"), directory.with_suffix(".log")  # a run wants its directory empty
     written.write_text(scenario.dump(scenario_of(trial, host)), encoding="utf-8")
     command = [sys.executable, "-m", "harness.cli", "run", str(written), "--out", str(directory)]
     command += ["--processes", str(trial.processes)] if trial.processes > 1 else []
-    with open(output, "wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+    environ = {name: value for name, value in os.environ.items() if name != "TOKENSWARM_INFLUX_URL"}
+    environ |= {"TOKENSWARM_INFLUX_URL": influx} if influx else {}
+    with open(output, "wb") as log, subprocess.Popen(command, stdout=log, stderr=log, env=environ) as process:
         pin(process.pid, trial.cores.client)
         try:
             process.wait()

@@ -68,6 +68,7 @@ def scenario_of(trial: Trial, host: str) -> Scenario:
         target=Target(
             host=host,
             model="known",
+            metrics="",
             ca_file=str(trial.tls[2]) if trial.tls else None,
             timeouts=Timeouts(total_s=60.0 + trial.stream_s),
         ),

@@ -14,7 +14,7 @@ from harness import clock
 from harness.findings import Level
 from harness.knee.search import NextProbe, Stop
 from harness.model import RunHeader, Stage
-from harness.record.directory import append_stage
+from harness.record.directory import announce_stage, append_stage
 from harness.record.log import RunLog
 from harness.run.link import Begin, Drained, End, Ended, Link, Open, Shipped, Taken
 from harness.run.live import Live
@@ -116,6 +116,7 @@ class Conductor:
 
     def _run_stage(self, stage: Stage) -> None:
         workers = self._link.workers()
+        announce_stage(self._job.directory, stage)
         self._drained.clear()
         self._link.send(Open(stage=stage, places={index: place for place, index in enumerate(workers)}))
         gevent.sleep(max(0.0, (stage.end_at_ns - clock.wall_ns()) / clock.S))

@@ -13,10 +13,12 @@ from locust.env import Environment
 from msgspec import Struct
 
 from harness import __version__, clock
+from harness.export import command as export
 from harness.findings import Level, Report
 from harness.model import RunHeader, Scenario, Stage
 from harness.record.directory import write_header
 from harness.run import results
+from harness.run.companions import Companions
 from harness.run.conductor import Conductor, Job
 from harness.run.progress import Progress
 
@@ -50,7 +52,9 @@ class Master:
         header = self._header(order)
         directory = order.directory or Path("runs") / header.run_id
         write_header(directory, header)
+        beside = Companions(header, directory)
         progress = Progress(sys.stderr, order.scenario.load)
+        progress.beside = beside.behind
         beating = gevent.spawn(progress.beat)
 
         def notice(stage: Stage | None, history: Sequence[Level]) -> None:
@@ -73,7 +77,12 @@ class Master:
         finally:
             beating.kill()
             progress.clear()
+            beside.end_scraping()
             self._finish(order, directory)
+            beside.end_exporting()
+            sys.stderr.write(beside.said())
+            if order.scenario.influx and not order.command:
+                sys.stderr.write(f"influx  {export.said(directory, order.scenario.influx)}\n")
 
     def _finish(self, order: Order, directory: Path) -> None:
         self.report = results.report_of(directory)

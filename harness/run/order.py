@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from harness import scenario as scenarios
 from harness import shipped
-from harness.model import RunHeader, Scenario
+from harness.model import Influx, RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
 from harness.record.directory import HEADER
 from harness.run.master import Order
@@ -44,9 +44,21 @@ def scenario_of(asked: Asked) -> Scenario:
     return replace(found, target=replace(found.target, host=asked.host)) if asked.host else found
 
 
+def recorded(scenario: Scenario, environ: Mapping[str, str]) -> Scenario:
+    """With the database that the environment names, where the scenario names none. Raises CannotRun."""
+    url = environ.get("TOKENSWARM_INFLUX_URL", "")
+    if scenario.influx is not None or not url:
+        return scenario
+    influx = Influx(url=url, org=environ.get("TOKENSWARM_INFLUX_ORG", ""))
+    try:
+        return scenarios.parse(scenarios.dump(replace(scenario, influx=influx)), source="TOKENSWARM_INFLUX_URL")
+    except scenarios.ScenarioError as error:
+        raise CannotRun(str(error)) from None
+
+
 def order(asked: Asked, environ: Mapping[str, str]) -> Order:
     """What the master runs. Raises CannotRun."""
-    scenario = scenario_of(asked)
+    scenario = recorded(scenario_of(asked), environ)
     where = endpoint_of(scenario, environ)
     directory = Path(asked.run_dir) if asked.run_dir else None
     if directory and (directory / HEADER).exists():

@@ -1,5 +1,6 @@
 """The line that moves while a run works, on stderr: on a terminal in place, elsewhere one line a level. I/O."""
 
+from collections.abc import Callable
 from typing import Literal, TextIO
 
 import gevent
@@ -24,6 +25,8 @@ class Progress:
         self._began_ns = clock.mono_ns()
         self._width = 0
         self.live: Live | None = None
+        self.beside: Callable[[], str] = str
+        """What companions of the run have to say meanwhile."""
 
     def beat(self) -> None:
         """Repaint for ever; kill it when done."""
@@ -59,7 +62,7 @@ class Progress:
             f"level {stage.level + 1}  {load_words(stage.load, self._axis)}  {phase} {left_s:.0f} s left  "
             f"{live.tokens_per_s:.0f} tokens/s  P99 TTFT {_ms(live.ttft.quantile_ms(0.99))} "
             f"ITL {_ms(live.gaps.quantile_ms(0.99))}  {live.ended} done{failed}  "
-            f"{(clock.mono_ns() - self._began_ns) / clock.S:.0f} s"
+            f"{(clock.mono_ns() - self._began_ns) / clock.S:.0f} s  {self.beside()}"
         )
 
     def _paint(self, line: str) -> None:

@@ -1,7 +1,6 @@
 """One worker process: opens the gate for a stage, gives birth to arrivals, drains, ships records. I/O, under gevent."""
 
 import gc
-import heapq
 from collections.abc import Callable, Iterator
 
 import gevent
@@ -14,6 +13,7 @@ from harness.record.log import Batch, Recorder
 from harness.run.alarm import alarm
 from harness.run.health import Pulse
 from harness.run.requests import Requests
+from harness.run.slots import Slots
 from harness.traffic.arrivals import due_offsets
 from harness.traffic.plan import requests
 from harness.wire.client import Client
@@ -41,8 +41,9 @@ class Worker:
         self._outbox: list[Batch] = []
         self._recorder: Recorder
         self._pulse: Pulse
-        self._free_slots: list[int] = []
-        self._slots = 0
+        self._users = Slots()
+        self._lanes = Slots()
+        """Open loop: what a request has as its slot from birth to end, so that no two of a slot overlap."""
         self._born = 0
         self._header: RunHeader | None = None
         self._client: Client | None = None
@@ -141,14 +142,11 @@ class Worker:
 
     def slot_number(self) -> int:
         """The lowest free slot number of this process."""
-        if self._free_slots:
-            return heapq.heappop(self._free_slots)
-        self._slots += 1
-        return self._slots - 1
+        return self._users.take()
 
     def free_slot(self, slot: int) -> None:
         """This slot's user is gone."""
-        heapq.heappush(self._free_slots, slot)
+        self._users.free(slot)
 
     def turn(self, slot: int) -> None:
         """A turn of a user: wait for the gate, then a whole stage, request after request or as the open loop paces."""
@@ -199,12 +197,12 @@ class Worker:
         try:
             while due_ns < stage.end_at_ns:
                 timer.wait_until(due_ns)
-                arrival = self._birth(stage, due_ns, -1)
+                arrival = self._birth(stage, due_ns, self._lanes.take())
                 due_ns = stage.warmup_at_ns + next(offsets)
-                gevent.spawn(self._perform, arrival)
+                gevent.spawn(self._perform_in_lane, arrival)
         except gevent.GreenletExit:
             while due_ns < min(stage.end_at_ns, clock.wall_ns()):
-                self._never_sent(self._birth(stage, due_ns, -1))
+                self._never_sent(self._birth(stage, due_ns, self._lanes.take()))
                 due_ns = stage.warmup_at_ns + next(offsets)
             raise
         finally:
@@ -239,10 +237,17 @@ class Worker:
             self._put(exchange)
         return exchange.outcome
 
+    def _perform_in_lane(self, arrival: Arrival) -> None:
+        try:
+            self._perform(arrival)
+        finally:
+            self._lanes.free(arrival.slot)
+
     def _never_sent(self, arrival: Arrival) -> None:
         exchange = Exchange(arrival, self._terms)
         exchange.fail(Outcome.NOT_SENT, "run stopped before it could start", clock.wall_ns())
         self._put(exchange)
+        self._lanes.free(arrival.slot)
 
     def _put(self, exchange: Exchange) -> None:
         record = exchange.record()

@@ -45,6 +45,8 @@ def _target(target: Target) -> Wrong:
             yield from _url(f"target.{name}", url)
     if target.path is not None and not re.fullmatch(r"/[^\s#]*", target.path):
         yield "target.path", f"got {shown(target.path)}; expected a path that starts with /"
+    if target.metrics and not re.fullmatch(r"(/|https?://[^\s@]+)[^\s@]*", target.metrics):
+        yield "target.metrics", f'got {shown(target.metrics)}; expected a path that starts with /, a URL, or ""'
     if target.api_key_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", target.api_key_env):
         yield "target.api_key_env", "expected the name of an environment variable, such as API_KEY, not the key itself"
     for name, value in target.headers.items():

@@ -66,7 +66,8 @@ def test_two_processes_share_the_users_and_leave_one_directory(host: str, tmp_pa
     assert "Traceback" not in done.stderr
     balanced(tmp_path / "run")
     assert {path.name for path in (tmp_path / "run").glob("*.arrows")} == {
-        f"{kind}-{worker}.arrows" for kind in ("records", "health") for worker in (0, 1)
+        *(f"{kind}-{worker}.arrows" for kind in ("records", "health") for worker in (0, 1)),
+        "server-0.arrows",
     }
     slots = {(row["worker"], row["slot"]) for row in records(tmp_path / "run")}
     assert sorted(sum(worker == each for each, _ in slots) for worker in (0, 1)) == [2, 3]

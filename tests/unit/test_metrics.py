@@ -161,7 +161,7 @@ def test_a_request_must_meet_the_clause_of_the_highest_quantile() -> None:
 def test_every_field_has_one_row_and_a_meaning() -> None:
     names = [(field.name, field.of) for field in schema.FIELDS]
     assert len(set(names)) == len(names)
-    text = schema.markdown()
+    text = schema.fields_markdown()
     assert all(f"| `{field.name}` |" in text and field.meaning for field in schema.FIELDS)
     assert text.count("\n") == len(schema.FIELDS) + 2
 
