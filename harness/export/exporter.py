@@ -34,11 +34,13 @@ class Stopped(Exception):
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """The run to export. `every`: token points of every Nth request; 0: none. `is_over`: nothing more will come."""
+    """The run to export. `every`: token points of every Nth request; 0: none. `is_over`: nothing more will come.
+    `told` hears of every commit."""
 
     directory: Path
     every: int
     is_over: Callable[[], bool]
+    told: Callable[[State], None]
 
 
 class Exporter:
@@ -147,6 +149,7 @@ class Exporter:
     def _commit(self) -> None:
         self._state.behind_bytes = sum(tail.unread_bytes for tail in self._tails.values())
         write_state(self._path, self._state)
+        self._source.told(self._state)
 
 
 def confirm(state: State, database: Database, header: RunHeader) -> None:

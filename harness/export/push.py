@@ -78,7 +78,13 @@ def push(directory: Path, influx: Influx, environ: Mapping[str, str], *, follow:
     try:
         with alone(path):
             state = read_state(path, influx)
-            source = Source(directory=directory, every=every, is_over=_over(directory) if follow else lambda: True)
+            watching = not follow and sys.stderr.isatty()
+            source = Source(
+                directory=directory,
+                every=every,
+                is_over=_over(directory) if follow else lambda: True,
+                told=_painted if watching else lambda state: None,
+            )
             _export(source, state, path, target, stop)
             return state
     except Busy as error:
@@ -91,6 +97,7 @@ def _export(source: Source, state: State, path: Path, target: Target, stop: thre
     def trouble(text: str) -> None:
         state.trouble = text
         write_state(path, state)
+        source.told(state)
 
     def sleep(seconds: float) -> bool:
         return not stop.wait(seconds)
@@ -113,6 +120,13 @@ def _export(source: Source, state: State, path: Path, target: Target, stop: thre
         state.trouble = str(error)
         sys.stderr.write(f"influx: {error}\n")
     write_state(path, state)
+
+
+def _painted(state: State) -> None:
+    """Where it is, on a terminal."""
+    left = "" if state.done else state.trouble or f"{state.behind_bytes / 1e6:.1f} MB of log left"
+    sys.stderr.write(f"\r{sum(state.points.values()):,} points  {left}"[:118].ljust(119) + ("\r" if state.done else ""))
+    sys.stderr.flush()
 
 
 def _stopped_by_signals() -> threading.Event:

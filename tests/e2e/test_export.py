@@ -1,6 +1,8 @@
 """A run that is also recorded in a real InfluxDB: whatever is killed, stopped or away, nothing is lost or doubled."""
 
+import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import msgspec
 import psutil
 import pytest
 import servers
-from command import COMMAND, LOCUST, balanced, begun, ended, environment, grown, records, said, settings, soon, summary
+from command import COMMAND, LOCUST, balanced, begun, ended, environment, records, said, settings, soon, summary
 from servers import Influxd
 
 from harness.analysis.frame import Frame, frame_of
@@ -22,6 +24,7 @@ from harness.record.log import read_health, read_records, read_server
 
 pytestmark = pytest.mark.e2e
 
+OUTAGE_S = 20.0
 USERS = ("--users", "3", "--prompt-tokens", "8", "--output-tokens", "12")
 
 
@@ -209,14 +212,15 @@ def test_a_database_that_is_down_costs_the_run_a_stated_time(host: str, mortal: 
     is_whole(mortal, tmp_path / "run")
 
 
-def test_an_outage_and_a_kill_of_the_database_lose_nothing(host: str, mortal: Influxd, tmp_path: Path) -> None:
+def test_a_database_killed_and_away_for_20_s_loses_nothing(host: str, mortal: Influxd, tmp_path: Path) -> None:
     asked = [*COMMAND, "run", "--host", host, *USERS, *settings(phases__hold_s=5), "--out", "run"]
     run = tmp_path / "run"
     with begun([*asked, "--influx", f"{mortal.url}/llm"], tmp_path) as process:
         soon(lambda: list(run.glob("export-*.json")) and state_of(run).written.get("token"))
         mortal.kill()
-        soon(grown(run))
+        killed = time.monotonic()
         soon(lambda: state_of(run).trouble)
+        time.sleep(OUTAGE_S - (time.monotonic() - killed))
         mortal.start()
         process.wait(60)
     assert "confirmed by count" in (tmp_path / "stdout.txt").read_text()
@@ -229,6 +233,19 @@ def test_a_database_that_lost_everything_is_filled_again(host: str, influxd: Inf
     done = said("push", "run", "--influx", f"{influxd.url}/llm", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     is_whole(influxd, tmp_path / "run")
+
+
+def test_where_nothing_can_be_counted_that_is_said(finished: Path, tmp_path: Path) -> None:
+    """VictoriaMetrics takes Influx's lines and has no InfluxQL."""
+    run = shutil.copytree(finished, tmp_path / "run")
+    with servers.victoria(tmp_path / "victoria") as victoria:
+        done = said("push", str(run), "--influx", f"{victoria.url}/llm", cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "all taken, and the database cannot count" in done.stdout
+        servers.HTTP.request("GET", f"{victoria.url}/internal/force_flush")
+        exported = servers.HTTP.request("GET", f"{victoria.url}/api/v1/export?match[]=token_gap_us").data
+    points = sum(len(msgspec.json.decode(series)["values"]) for series in exported.splitlines())
+    assert points == sent(run)["token"]
 
 
 def test_secrets_stay_in_the_environment(host: str, tmp_path: Path) -> None:
