@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from harness.model import RunHeader, Stage
+from harness.model import Json, RunHeader, Stage
 
 Held = Literal["held", "broken", "unjudged"]
 
@@ -121,6 +121,46 @@ class Knee(Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
+class Located(Struct, frozen=True, kw_only=True):
+    """Where the SLO breaks in the long run, over the declared traffic: the answer of `--method twin`."""
+
+    axis: Literal["users", "rate"]
+    method: Literal["twin", "pooled", "band", "none"]
+    """twin: predicted and corrected by verification. pooled: from misses alone, the twin was not believed. band: the
+    server moved, or nothing else could tell. none: the search ended before there was anything to say."""
+    load: float | None = None
+    """Users come whole: the highest number that holds."""
+    low: float | None = None
+    high: float | None = None
+    """95 % interval (of a band: the range of what was found)."""
+    binding: str = ""
+    """The clause that breaks first."""
+    sure: str = ""
+    """How sure, in words, and what spoke against it."""
+    corrections: list[float] = []
+    """η of each verified level: ln(twin / server), how much less (above 0) load the server carries than its twin."""
+    requests: int = 0
+    """Sent by the search, warm-up included."""
+    minutes: float = 0.0
+    """Of hold."""
+    confirmed: bool | None = None
+    """Did the hold-out at the lower end agree? None: it was not run, or cannot tell."""
+    drift: float | None = None
+    """Relative change of the step time between the same level at the start and at the end."""
+    saturation_rps: float | None = None
+    """What the twin can deliver at most."""
+    headroom: float | None = None
+    """Knee (as a rate) over saturation."""
+    batch_p50: float | None = None
+    batch_p99: float | None = None
+    """Running batch at the knee, by the twin."""
+    twin: dict[str, Json] = {}
+    """The fitted server: knots (batch, ms a step), per_prefill_token_ms, per_kv_token_ms, constant_ms, its limits."""
+    stopped: str = ""
+    """Why the search ended."""
+    text: str = ""
+
+
 class Ledger(Struct, frozen=True, kw_only=True):
     """due = Σ outcomes, for all phases. `lost` counts requests a worker reported due of which no row was found."""
 
@@ -166,6 +206,8 @@ class Report(Struct, frozen=True, kw_only=True):
     stages: list[Stage] = []
     levels: list[Level]
     knee: Knee | None = None
+    located: Located | None = None
+    """Of a search with the twin."""
     ledger: Ledger
     verdict: Verdict
     notes: list[str] = []

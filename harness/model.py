@@ -100,9 +100,33 @@ class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ca_file: str | None = None
     keep_alive: bool = True
     metrics: str = "/metrics"
-    """Path on the host, or URL, of the server's Prometheus metrics, asked for once a second beside the load. "": not."""
+    """Path on the host, or URL, of the server's own Prometheus metrics, asked for once a second. "": they are not."""
     timeouts: Timeouts = Timeouts()
     max_response_bytes: Count = 64 * 1024 * 1024
+
+
+class Serve(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `tokenswarm knee --batch` starts the server under test, anew for each setting, and ends it again.
+
+    Either a server that is known by name, or a command.
+    """
+
+    built_in: Literal["engine", "llama.cpp", "vllm"] | None = None
+    """engine: the embedded one, its profile's limits replaced. llama.cpp: `llama-server`. vllm: `vllm serve`."""
+    model: str | None = None
+    """Of a built-in: the model to serve, a GGUF file for llama.cpp; for engine a profile. None: `target.engine`."""
+    options: str = ""
+    """Of a built-in: more words for its command line."""
+    command: str | None = None
+    """Command line with {max_num_seqs} and, where they apply, {max_num_batched_tokens} and {port}. No shell reads it.
+    With {port} the load goes to that port of this machine, which is a free one; without, to `target.host`."""
+    ready: str | None = None
+    """Path that answers 200 once the server can be used; None: /health, or /v1/models where that is unknown."""
+    ready_within_s: Positive = 600.0
+    stop_within_s: Positive = 30.0
+    """Between SIGTERM and SIGKILL."""
+    env: dict[str, str] = {}
+    """Added to the environment of the command. No secrets: export those."""
 
 
 class Ladder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,6 +197,26 @@ class Prices(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     currency: str = "USD"
 
 
+class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How `tokenswarm knee` looks for the load at which the SLO breaks."""
+
+    method: Literal["bracket", "twin"] = "bracket"
+    """bracket: climb and bisect; two loads, each measured. twin: fit a simulated server to short levels, let it choose
+    where to measure, verify with real load; a load with a 95 % interval."""
+    precision: Positive = 0.03
+    """twin: half-width of the interval, relative to the knee, at which it is content."""
+    budget: Count = 15_000
+    """twin: requests it may send."""
+    budget_minutes: Positive | None = None
+    """twin: minutes of hold it may spend."""
+    confirm: bool = True
+    """twin: end with a hold-out level at the interval's lower end."""
+    max_num_seqs: Count | None = None
+    """twin: seats of the server's batch; None: the most it was seen to run, else 256."""
+    max_num_batched_tokens: Count = 2048
+    """twin: tokens the server computes a step at most."""
+
+
 class Influx(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where every token is also recorded. Secrets stand in the environment only: TOKENSWARM_INFLUX_TOKEN, or
     TOKENSWARM_INFLUX_USER and TOKENSWARM_INFLUX_PASSWORD."""
@@ -203,6 +247,8 @@ class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slo: Slo = Slo()
     seed: int = 1
     prices: Prices | None = None
+    search: Search = Search()
+    serve: Serve | None = None
     influx: Influx | None = None
 
 
@@ -229,6 +275,8 @@ class Stage(Struct, frozen=True, kw_only=True):
     """End of the hold: nothing is due at or after it."""
     drained_by_ns: int
     workers: int = 1
+    why: str = ""
+    """The part of a search that asked for it: ladder, calibrate, verify, anchor, confirm; "" where there is but one."""
 
     def phase_of(self, due_ns: int) -> Phase:
         """The phase in which this instant lies; anything at or after the end is `drain`."""

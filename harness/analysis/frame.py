@@ -26,7 +26,9 @@ COLUMNS = [
     "due_ns",
     "first_answer",
     "coalesced",
+    "slot",
     "prompt_tokens_asked",
+    "output_tokens_asked",
     "usage_prompt_tokens",
     "usage_completion_tokens",
 ]

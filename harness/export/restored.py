@@ -11,7 +11,9 @@ from harness.export.influx.database import Database
 from harness.export.influx.influxql import QueryError, identifier, text
 from harness.export.lines import tag_value
 from harness.model import Json, RunHeader, Stage
-from harness.record.columns import HEALTH, RECORDS
+from harness.record.columns import HEALTH, RECORDS, SERVER
+from harness.record.facts import Facts
+from harness.record.vitals import TOLD
 
 LISTS = ("gaps_us", "k")
 TAGS = ("class", "level", "worker", "slot")
@@ -23,16 +25,23 @@ class NotThere(ValueError):
     """The database has no such run, or not all of it. The message is one line."""
 
 
-def restored(database: Database, run_id: str) -> tuple[RunHeader, list[Stage], pa.Table, pa.Table]:
-    """As `record` would give them from the run directory, rows by due time. Raises NotThere."""
+def restored(database: Database, run_id: str) -> Facts:
+    """As `record` would give them from the run directory, requests by due time. Raises NotThere."""
     try:
         header, stages = _events(database, run_id)
         rows = list(_rows(database, "request", run_id, TAGS))
         records = _records(rows, *_tokens(database, run_id))
         health = [_beat(row) for row in _rows(database, "client", run_id, ("level", "worker"))]
+        server = [_look(row) for row in _rows(database, "engine", run_id, ("level", "server"))]
     except QueryError as error:
         raise NotThere(str(error)) from None
-    return header, stages, records, pa.Table.from_pylist(health, schema=HEALTH)
+    return Facts(
+        header=header,
+        stages=stages,
+        records=records,
+        health=pa.Table.from_pylist(health, schema=HEALTH).sort_by("at_ns"),
+        server=pa.Table.from_pylist(server, schema=SERVER).sort_by("at_ns"),
+    )
 
 
 def _events(database: Database, run_id: str) -> tuple[RunHeader, list[Stage]]:
@@ -107,3 +116,8 @@ def _column(rows: list[dict[str, Any]], field: pa.Field) -> pa.Array:
 def _beat(row: dict[str, Any]) -> dict[str, Any]:
     values = {**row, "at_ns": row["time"], "level": int(row["level"]), "worker": int(row["worker"])}
     return {field.name: values[field.name] for field in HEALTH}
+
+
+def _look(row: dict[str, Any]) -> dict[str, Any]:
+    values = {name: None if row.get(name) is None else float(row[name]) for name in TOLD}
+    return values | {"at_ns": row["time"], "level": -1, "server": row["server"]}

@@ -20,6 +20,10 @@ class Probe(Struct, frozen=True):
     """Measure this load next: users, or requests a second."""
 
     load: float
+    requests: int | None = None
+    """So many are wanted in the hold; None: as long as the scenario says."""
+    why: str = ""
+    """The stage of the search that asks; comes back with what was measured."""
 
 
 class Stop(Struct, frozen=True):

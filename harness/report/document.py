@@ -15,6 +15,7 @@ The document is `findings.Report` field by field; its types hold the units and m
                      reasons, advice, clock_step_ms
       .clauses[]     name, limit, value, low, high, held, note
     knee             null where none was looked for; found, axis, holds, breaks, binding, probes, text …
+    located          null but for a search with the twin; method, load, low, high, binding, sure, corrections, text …
     ledger           due, outcomes, lost, balanced
     verdict          held ("held", "broken", "unjudged"), text, exit_code (0, 1, 2)
     notes[], samples[], curves[]

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from harness.findings import Knee, Level
+from harness.findings import Knee, Level, Report
 from harness.model import Slo
 from harness.report import words
 from harness.report.sentences import objective
@@ -127,6 +127,14 @@ def line(levels: list[Level], y: list[float | None], color: str, said: list[str]
         "line": {"color": color, "width": 2},
         "marker": {"color": color, "size": 8, "symbol": markers(levels), "line": {"width": 2, "color": color}},
     }
+
+
+def drawn_knee(report: Report) -> Knee | None:
+    """What the band shows: the interval of a search with the twin, else the bracket."""
+    found = report.located
+    if found is None or found.low is None or found.high is None:
+        return report.knee
+    return Knee(found="bracket", axis=found.axis, holds=found.low, breaks=found.high)
 
 
 def knee_band(knee: Knee | None, levels: list[Level]) -> list[Plot]:

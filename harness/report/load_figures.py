@@ -5,20 +5,24 @@ from collections.abc import Callable
 from harness.findings import Client, Level, Report
 from harness.report import words
 from harness.report.figures import (
+    BAND,
     BLUE,
     GREEN,
     GREY,
     INK,
+    KNEE,
     ORANGE,
     Figure,
     Key,
     Plot,
+    drawn_knee,
     keys,
     knee_band,
     layout,
     line,
     load_axis,
     log_axis,
+    markers,
     slo_lines,
 )
 from harness.report.sentences import by_load
@@ -34,14 +38,14 @@ def latency(report: Report, metric: str, name: str) -> Figure:
     if not levels:
         return Figure(id=figure_id, title=name, missing=nothing(report.levels))
     limits = slo_lines(report.header.scenario.slo, metric)
-    shapes = [*knee_band(report.knee, levels), *(limit_line(label, ms) for label, ms in limits.items())]
+    shapes = [*knee_band(drawn_knee(report), levels), *(limit_line(label, ms) for label, ms in limits.items())]
     y = log_axis(*span_ms(levels, metric, list(limits.values())), "")
     slo = [Key(label, INK, "dash") for label in limits]
     return Figure(
         id=figure_id,
         title=f"{name}: {journey(levels, metric)}",
         caption="Bars are 95 % intervals; a point without one had too few requests.",
-        keys=[*(Key(q.upper(), color) for q, color in QUANTILES), *slo, *keys(levels, report.knee)],
+        keys=[*(Key(q.upper(), color) for q, color in QUANTILES), *slo, *keys(levels, drawn_knee(report))],
         data=[quantile_line(levels, metric, q, color) for q, color in QUANTILES],
         layout=layout(load_axis(levels), y, shapes=shapes),
     )
@@ -124,14 +128,14 @@ def output(report: Report) -> Figure:
         "rangemode": "tozero",
         "zeroline": False,
     }
-    more: Plot = {"margin": {"l": 60, "r": 52, "t": 10, "b": 44}, "shapes": knee_band(report.knee, levels)}
+    more: Plot = {"margin": {"l": 60, "r": 52, "t": 10, "b": 44}, "shapes": knee_band(drawn_knee(report), levels)}
     more["yaxis2"] = right | {"fixedrange": True, "title": {"text": "streams"}}
     best = max(levels, key=lambda x: (not x.client.limited, x.output_tps))
     return Figure(
         id="output",
         title=f"Output: {words.scaled(best.output_tps)} tokens/s at most, at {words.load_of(best.load, best.axis)}",
         caption="Where the blue line bends while the dotted one climbs, more load only makes everyone wait.",
-        keys=[Key(tokens, BLUE), Key("streams running", GREY, "dash"), *keys(levels, report.knee)],
+        keys=[Key(tokens, BLUE), Key("streams running", GREY, "dash"), *keys(levels, drawn_knee(report))],
         data=[line(levels, [x.output_tps for x in levels], BLUE, said), second],
         layout=layout(load_axis(levels), {"rangemode": "tozero", "title": {"text": "tokens/s"}}, **more),
     )
@@ -152,12 +156,12 @@ def requests(report: Report) -> Figure:
         id="goodput",
         title=f"Goodput: {words.number(best.goodput_rps)} requests/s at most, at {words.load_of(best.load, best.axis)}",
         caption="The space between the lines is work that failed or came too late.",
-        keys=[*(Key(name, color) for name, color, _ in RATES), *keys(levels, report.knee)],
+        keys=[*(Key(name, color) for name, color, _ in RATES), *keys(levels, drawn_knee(report))],
         data=[rate_line(levels, name, color, rate) for name, color, rate in RATES],
         layout=layout(
             load_axis(levels),
             {"rangemode": "tozero", "title": {"text": "requests/s"}},
-            shapes=knee_band(report.knee, levels),
+            shapes=knee_band(drawn_knee(report), levels),
         ),
     )
 
@@ -174,6 +178,49 @@ CLIENT: tuple[tuple[str, str, str, Callable[[Client], float | None]], ...] = (
     ("hub", "Event loop delay P99", "ms", lambda client: client.hub_delay_p99_ms),
     ("coalesced", "Token events read late", "%", lambda client: 100 * client.coalesced_share),
 )
+
+
+STAGES = {
+    "ladder": GREY,
+    "calibrate": BLUE,
+    "verify": ORANGE,
+    "anchor": "#8e6bbf",
+    "confirm": GREEN,
+    "fallback": "#b8443b",
+}
+"""Parts of a search with the twin, in the order in which they come."""
+
+
+def search(report: Report) -> Figure:
+    """Which load was measured when, for what, and the interval that came of it."""
+    why = {stage.level: stage.why for stage in report.stages}
+    located = report.located
+    probes = [[level for level in report.levels if why.get(level.index) == name] for name in STAGES]
+    shapes: list[Plot] = []
+    if located is not None and located.low is not None and located.high is not None:
+        edges = {"x0": 0, "x1": 1, "y0": located.low, "y1": located.high, "xref": "paper", "yref": "y"}
+        shapes.append({"type": "rect", "layer": "below", "fillcolor": BAND, "line": {"width": 0}, **edges})
+    unit = words.UNITS[report.levels[0].axis] if report.levels else ""
+    return Figure(
+        id="search",
+        title="Where the search measured, level after level",
+        caption="Verification and hold-out gather around the knee; the band is its 95 % interval.",
+        keys=[KNEE, *(Key(name, color) for (name, color), some in zip(STAGES.items(), probes, strict=True) if some)],
+        data=[
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [level.index for level in some],
+                "y": [level.load for level in some],
+                "text": [f"{name}: {words.load_of(x.load, x.axis)}<br>{x.due} requests, {x.held}" for x in some],
+                "hovertemplate": "%{text}<extra></extra>",
+                "marker": {"color": color, "size": 9, "symbol": markers(some)},
+            }
+            for (name, color), some in zip(STAGES.items(), probes, strict=True)
+            if some
+        ],
+        layout=layout({"title": {"text": "level"}}, {"type": "log", "title": {"text": unit}}, shapes=shapes),
+    )
 
 
 def client_health(report: Report) -> list[Figure]:

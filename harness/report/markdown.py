@@ -55,7 +55,10 @@ def level_table(levels: list[Level]) -> str:
 def answer(report: Report) -> str:
     """Verdict, knee and ledger as a list."""
     lines = [f"- **Verdict:** {plain(sentences.verdict_line(report))}"]
-    if report.knee is not None:
+    if report.located is not None:
+        said = [sentences.sentence(report.located.text), *sentences.located_lines(report.located)]
+        lines.append(f"- **Knee:** {plain(' '.join(said))}")
+    elif report.knee is not None:
         lines.append(f"- **Knee:** {plain(sentences.knee_line(report.knee))}")
     lines.append(f"- **Ledger:** {plain(sentences.ledger_line(report.ledger))}")
     return "\n".join(lines)

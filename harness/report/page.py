@@ -55,6 +55,7 @@ def sections(report: Report) -> dict[str, list[Figure]]:
     """Figures by section of the page."""
     names = load_figures.LATENCIES
     return {
+        "search": [load_figures.search(report)] if report.located is not None and report.levels else [],
         "latency": [load_figures.latency(report, metric, name) for metric, name in names],
         "throughput": [load_figures.output(report), load_figures.requests(report)] if report.levels else [],
         "timeline": [stream_figures.timeline(report)],

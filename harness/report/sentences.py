@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from harness.findings import Knee, Ledger, Level, Report
+from harness.findings import Knee, Ledger, Level, Located, Report
 from harness.model import Load, Slo
 from harness.report import words
 
@@ -14,11 +14,15 @@ FOUND = {"bracket": "Knee found", "none_up_to": "No knee", "breaks_at_first": "B
 
 def judged(report: Report) -> str:
     """The verdict in two words: of the knee where one was looked for, else of the levels."""
+    if report.located is not None:
+        return JUDGED["unjudged"] if report.located.load is None else FOUND["bracket"]
     return FOUND[report.knee.found] if report.knee is not None else JUDGED[report.verdict.held]
 
 
 def headline(report: Report) -> str:
     """The answer in one sentence: the knee where one was looked for, else the verdict."""
+    if report.located is not None:
+        return sentence(report.located.text)
     if report.knee is not None:
         return knee_line(report.knee)
     return sentence(report.verdict.text) or JUDGED[report.verdict.held]
@@ -27,7 +31,7 @@ def headline(report: Report) -> str:
 def verdict_line(report: Report) -> str:
     """The verdict, and why where the knee has not said so already."""
     text = report.verdict.text
-    said = report.knee is not None and report.knee.text == text
+    said = text in [found.text for found in (report.knee, report.located) if found is not None]
     return f"{judged(report)}, exit {report.verdict.exit_code}{'' if said or not text else f': {text}'}"
 
 
@@ -48,6 +52,22 @@ def knee_line(knee: Knee) -> str:
     if knee.found == "breaks_at_first" and knee.breaks is not None:
         return f"Breaks already at {words.load_of(knee.breaks, knee.axis)}, the lowest load tried"
     return "The knee could not be decided"
+
+
+def located_lines(found: Located) -> list[str]:
+    """What else a search with the twin knows of the knee: the server there, what was spent, how the twin did."""
+    lines = []
+    if found.batch_p50 is not None and found.batch_p99 is not None:
+        at = f"running batch {words.number(found.batch_p50)} at P50, {words.number(found.batch_p99)} at P99"
+        share = f"; {found.headroom:.0%} of what the server can do" if found.headroom is not None else ""
+        lines.append(f"At the knee, by the twin: {at}{share}.")
+    if found.corrections:
+        etas = ", ".join(f"{100 * eta:+.1f}" for eta in found.corrections)
+        drift = "" if found.drift is None else f"; first level repeated at the end: {100 * found.drift:+.1f} %"
+        lines.append(f"Verified levels put it at {etas} % of the twin's own knee (ln){drift}.")
+    ended = f"; {found.stopped}" if found.stopped else ""
+    lines.append(f"Spent {words.count(found.requests)} requests and {found.minutes:.1f} min of load{ended}.")
+    return lines
 
 
 def knee_span(knee: Knee) -> str:

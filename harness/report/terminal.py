@@ -58,7 +58,10 @@ def legend(levels: list[Level]) -> Text:
 def answer(report: Report) -> list[RenderableType]:
     """Knee, verdict and ledger."""
     lines: list[RenderableType] = []
-    if report.knee is not None:
+    if report.located is not None:
+        lines.append(hint("knee", sentences.sentence(report.located.text)))
+        lines += [hint("", line) for line in sentences.located_lines(report.located)]
+    elif report.knee is not None:
         lines.append(hint("knee", sentences.knee_line(report.knee)))
     lines.append(hint("verdict", sentences.verdict_line(report), STYLES[report.verdict.held]))
     lines.append(hint("ledger", sentences.ledger_line(report.ledger), "" if report.ledger.balanced else "red"))

@@ -11,8 +11,8 @@ from locust.env import Environment
 from msgspec import Struct
 
 from harness import clock
-from harness.findings import Level
-from harness.knee.search import NextProbe, Stop
+from harness.knee.plan import Seen, hold_s
+from harness.knee.search import Probe, Stop
 from harness.model import RunHeader, Stage
 from harness.record.directory import announce_stage, append_stage
 from harness.record.log import RunLog
@@ -25,8 +25,9 @@ LEAD_DISTRIBUTED_NS = 300 * clock.MS
 LATE_S = 10.0
 """How long a worker may take, beyond the drain, to say that it has drained; then it counts as lost."""
 
-Judge = Callable[[Path, Stage], Level]
-Notice = Callable[[Stage | None, Sequence[Level]], None]
+Judge = Callable[[Path, Stage], Seen]
+NextProbe = Callable[[Sequence[Seen]], Probe | Stop]
+Notice = Callable[[Stage | None, Sequence[Seen]], None]
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -69,12 +70,12 @@ class Conductor:
         self._job = job
         self._log = RunLog(job.directory)
         self._level = -1
-        history: list[Level] = []
+        history: list[Seen] = []
         self._ended.clear()
         self._link.send(Begin(header=job.header))
         try:
-            while not isinstance(step := job.next_probe(history), Stop):
-                stage = self._stage(step.load)
+            while not isinstance(step := self._next(history), Stop):
+                stage = self._stage(step, history)
                 self.live = Live(stage, job.header.scenario.load.loop)
                 job.notice(stage, history)
                 self._run_stage(stage)
@@ -85,8 +86,14 @@ class Conductor:
         finally:
             self._finish()
 
-    def _stage(self, load: float) -> Stage:
+    def _next(self, history: Sequence[Seen]) -> Probe | Stop:
+        """A search may simulate for many seconds: in a thread, so that heartbeats and companions go on."""
+        step: Probe | Stop = gevent.get_hub().threadpool.apply(self._job.next_probe, (history,))
+        return step
+
+    def _stage(self, probe: Probe, history: Sequence[Seen]) -> Stage:
         """Bring the users up to this load and fix the stage's instants."""
+        load = probe.load
         workers = self._link.workers()
         scenario = self._job.header.scenario
         self._bring_users(int(load) if scenario.load.loop == "closed" else len(workers))
@@ -94,7 +101,7 @@ class Conductor:
         self._level += 1
         starts_ns = clock.wall_ns() + (LEAD_LOCAL_NS if self._link.is_local else LEAD_DISTRIBUTED_NS)
         hold_at_ns = starts_ns + int(phases.warmup_s * clock.S)
-        end_at_ns = hold_at_ns + int(phases.hold_s * clock.S)
+        end_at_ns = hold_at_ns + int(hold_s(probe, history, phases.hold_s, scenario.load.loop) * clock.S)
         return Stage(
             level=self._level,
             load=load,
@@ -103,6 +110,7 @@ class Conductor:
             end_at_ns=end_at_ns,
             drained_by_ns=end_at_ns + int(phases.drain_s * clock.S),
             workers=len(workers),
+            why=probe.why,
         )
 
     def _bring_users(self, users: int) -> None:

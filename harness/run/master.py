@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from harness import __version__, clock
 from harness.export import command as export
-from harness.findings import Level, Report
+from harness.findings import Report
+from harness.knee.plan import Seen
 from harness.model import RunHeader, Scenario, Stage
 from harness.record.directory import write_header
 from harness.run import results
@@ -55,21 +56,23 @@ class Master:
         beside = Companions(header, directory)
         progress = Progress(sys.stderr, order.scenario.load)
         progress.beside = beside.behind
+        if cost := results.expected_cost(header):
+            sys.stderr.write(f"{cost}\n")
         beating = gevent.spawn(progress.beat)
 
-        def notice(stage: Stage | None, history: Sequence[Level]) -> None:
+        def notice(stage: Stage | None, history: Sequence[Seen]) -> None:
             progress.live = self._conductor.live
             if stage is not None:
                 progress.level_begins(stage)
             else:
-                progress.level_ends(history[-1])
+                progress.level_ends(history[-1].level)
 
         try:
             self._conductor.run(
                 Job(
                     header=header,
                     directory=directory,
-                    next_probe=results.next_probe(header),
+                    next_probe=results.next_probe(directory, header),
                     judge=_judge,
                     notice=notice,
                 )
@@ -133,5 +136,5 @@ def _cpu_model() -> str:
         return platform.processor()
 
 
-def _judge(directory: Path, stage: Stage) -> Level:
-    return results.judged(directory, [stage])[0]
+def _judge(directory: Path, stage: Stage) -> Seen:
+    return results.seen(directory, [stage])[0]

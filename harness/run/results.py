@@ -1,56 +1,65 @@
 """A run directory: what is in it, and the Report its records fold into. I/O (reads and writes files)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
-from msgspec import Struct
 
 from harness import scenario
 from harness.analysis.frame import frame_of
 from harness.analysis.levels import levels
+from harness.analysis.observed import observation
 from harness.analysis.report import report_value
-from harness.findings import Level, Report, Verdict
+from harness.analysis.server import most_running, preemptions
+from harness.findings import Report, Verdict
 from harness.knee import search
+from harness.knee.answer import answer
+from harness.knee.assisted import Assisted
 from harness.knee.bracket import Axis, knee_of
-from harness.knee.search import NextProbe, Stop
+from harness.knee.located import located, located_verdict
+from harness.knee.plan import Plan, Seen, plan_cost
+from harness.knee.search import NextProbe, Probe, Stop
 from harness.knee.verdict import load_words, run_verdict
 from harness.model import RunHeader, Stage
-from harness.record.directory import NoRun, read_header, read_stages
-from harness.record.log import read_health, read_records
+from harness.record.directory import NoRun
+from harness.record.facts import Facts, facts_of
+from harness.record.log import read_server
 from harness.report import document, markdown, page
+from harness.twin import traffic
 
 SUMMARY = "summary.json"
 REPORT = "report.html"
+USUAL_SEATS = 256
+"""Of a batch, where neither the scenario nor the server says: vLLM's default."""
 
 
-class Facts(Struct, frozen=True, kw_only=True):
-    """All that a Report is made from."""
-
-    header: RunHeader
-    stages: list[Stage]
-    records: pa.Table
-    """As `record.reading.read_records` gives it."""
-    health: pa.Table
+BISECTIONS = 4
+"""Levels that a bracket needs after the ladder, usually."""
 
 
-def judged(directory: Path, stages: Sequence[Stage]) -> list[Level]:
-    """The levels of these stages, from the log."""
-    asked = read_header(directory).scenario
-    return levels(frame_of(read_records(directory)), read_health(directory), asked, list(stages))
+def seen(directory: Path, stages: Sequence[Stage]) -> list[Seen]:
+    """These stages, from the log: as judged, and as a search needs them. LogError, NoRun."""
+    return _seen(facts_of(directory), stages)
+
+
+def _seen(facts: Facts, stages: Sequence[Stage]) -> list[Seen]:
+    header, frame = facts.header, frame_of(facts.records)
+    load = header.scenario.load
+    found = levels(frame, facts.health, header.scenario, list(stages))
+    return [
+        Seen(
+            level=level,
+            observed=observation(frame, stage, load.loop, think_s=load.think_s, since_ns=header.started_ns),
+            why=stage.why,  # type: ignore[arg-type]  # a search reads its own words back
+            preemptions=preemptions(facts.server, stage),
+        )
+        for level, stage in zip(found, stages, strict=True)
+    ]
 
 
 def report_of(directory: Path) -> Report:
     """Everything in the log, judged. Raises NoRun, or LogError when the log is damaged in its middle."""
-    return report_from(
-        Facts(
-            header=read_header(directory),
-            stages=read_stages(directory),
-            records=read_records(directory),
-            health=read_health(directory),
-        )
-    )
+    return report_from(facts_of(directory))
 
 
 def report_from(facts: Facts) -> Report:
@@ -58,25 +67,95 @@ def report_from(facts: Facts) -> Report:
     header = facts.header
     report = report_value(header, facts.stages, facts.records, facts.health)
     axis: Axis = "users" if header.scenario.load.loop == "closed" else "rate"
+    if is_assisted(header):
+        return _located(report, facts)
     if header.plan == "knee" or len(report.levels) > 1:
         knee = knee_of(report.levels, axis)
         judged_by = knee if header.plan == "knee" else None
         verdict = run_verdict(report.levels, report.ledger, judged_by)
         report = msgspec.structs.replace(report, knee=knee, verdict=verdict)
-    left = next_probe(header)(report.levels)
-    if isinstance(left, Stop):
-        return report
-    text = f"stopped early, before {load_words(left.load, axis)} was measured; until then: {report.verdict.text}"
+    left = planned(header)(report.levels)
+    return report if isinstance(left, Stop) else _early(report, left.load, axis)
+
+
+def _located(report: Report, facts: Facts) -> Report:
+    search = Assisted(plan_of(facts.header, most_running(facts.server)))
+    history = _seen(facts, facts.stages)
+    left = search.next_probe(history)
+    found = located(answer(search, history), search, history, left.why if isinstance(left, Stop) else "")
+    knee = knee_of(report.levels, found.axis)
+    verdict = located_verdict(found, report.ledger)
+    report = msgspec.structs.replace(report, knee=knee, located=found, verdict=verdict)
+    return report if isinstance(left, Stop) else _early(report, left.load, found.axis)
+
+
+def _early(report: Report, load: float, axis: Axis) -> Report:
+    text = f"stopped early, before {load_words(load, axis)} was measured; until then: {report.verdict.text}"
     return msgspec.structs.replace(report, verdict=Verdict(held="unjudged", text=text, exit_code=2))
 
 
-def next_probe(header: RunHeader) -> NextProbe:
-    """What a run measures: the levels as listed, or the knee search over them."""
+def is_assisted(header: RunHeader) -> bool:
+    """A search with the twin."""
+    return header.plan == "knee" and header.scenario.search.method == "twin"
+
+
+def next_probe(directory: Path, header: RunHeader) -> Callable[[Sequence[Seen]], Probe | Stop]:
+    """What a run measures: the levels as listed, or a knee search over them."""
+    if not is_assisted(header):
+        over_levels = planned(header)
+        return lambda history: over_levels([one.level for one in history])
+    searches: dict[int, Assisted] = {}
+
+    def step(history: Sequence[Seen]) -> Probe | Stop:
+        """Seats are known once the server was seen full; a search keeps what it has computed for them."""
+        seats = most_running(read_server(directory))
+        plan = plan_of(header, seats)
+        search = searches.setdefault(plan.max_num_seqs, Assisted(plan))
+        return search.next_probe(history)
+
+    return step
+
+
+def planned(header: RunHeader) -> NextProbe:
+    """The levels as listed, or climb and bisect."""
     load = header.scenario.load
     loads = scenario.levels(load)
     if header.plan != "knee":
         return search.listed(loads)
     return search.knee(search.Grid(ladder=loads, whole=load.loop == "closed", precision=load.precision))
+
+
+def expected_cost(header: RunHeader) -> str:
+    """What a search will take, in words, before it begins; "" where the levels are listed."""
+    if header.plan != "knee":
+        return ""
+    if is_assisted(header):
+        return plan_cost(plan_of(header, None)).text
+    phases, rungs = header.scenario.phases, len(scenario.levels(header.scenario.load))
+    minutes = (rungs + BISECTIONS) * (phases.warmup_s + phases.hold_s) / 60
+    return f"up to {rungs} levels of the ladder, then about {BISECTIONS} to bisect: at most about {minutes:.0f} min"
+
+
+def plan_of(header: RunHeader, seats: int | None) -> Plan:
+    """What a search with the twin is to find. Raises ValueError where no clause can be simulated."""
+    asked = header.scenario
+    wanted = asked.search
+    cap = wanted.max_num_seqs or seats or USUAL_SEATS
+    plan = Plan(
+        slo=asked.slo,
+        traffic=traffic.of(asked),
+        loop=asked.load.loop,
+        ladder=scenario.levels(asked.load),
+        max_num_seqs=cap,
+        max_num_batched_tokens=max(wanted.max_num_batched_tokens, cap),
+        seed=asked.seed,
+        precision=wanted.precision,
+        budget_requests=wanted.budget,
+        budget_minutes=wanted.budget_minutes,
+        confirm=wanted.confirm,
+    )
+    plan.clauses()
+    return plan
 
 
 def write_report(directory: Path, report: Report) -> Path:

@@ -19,8 +19,9 @@ from harness.export.influx.database import Database
 from harness.export.influx.target import Target
 from harness.export.restored import restored
 from harness.export.state import State
-from harness.record.directory import read_header, read_stages
-from harness.record.log import read_health, read_records, read_server
+from harness.record.directory import read_header
+from harness.record.facts import facts_of
+from harness.record.log import read_health, read_server
 
 pytestmark = pytest.mark.e2e
 
@@ -105,16 +106,17 @@ def test_a_run_is_recorded_whole_and_read_back_the_same(host: str, influxd: Infl
     assert stored(influxd, run) == state.points, "pushing twice changes nothing"
 
     database = Database(Target.parse(url))
-    header, stages, table, health = restored(database, read_header(run).run_id)
-    assert (header, stages) == (read_header(run), read_stages(run))
-    equal_frames(frame_of(read_records(run)), frame_of(table))
-    assert health.sort_by("at_ns").equals(read_health(run).combine_chunks().sort_by("at_ns").combine_chunks())
+    found, log = restored(database, read_header(run).run_id), facts_of(run)
+    assert (found.header, found.stages) == (log.header, log.stages)
+    equal_frames(frame_of(log.records), frame_of(found.records))
+    for kept, there in ((log.health, found.health), (log.server, found.server)):
+        assert there.combine_chunks().equals(kept.sort_by("at_ns").combine_chunks())
     database.close()
 
-    told = said("report", f"influx:{header.run_id}", "--influx", url, cwd=tmp_path)
+    told = said("report", f"influx:{found.header.run_id}", "--influx", url, cwd=tmp_path)
     assert told.returncode == done.returncode
-    log, database_alone = summary(run), summary(tmp_path / "runs" / f"{header.run_id}.influx")
-    assert log["levels"] == database_alone["levels"]
+    there = summary(tmp_path / "runs" / f"{found.header.run_id}.influx")
+    assert summary(run)["levels"] == there["levels"]
 
 
 def test_an_open_loop_of_two_processes_is_recorded_whole(host: str, influxd: Influxd, tmp_path: Path) -> None:

@@ -1,0 +1,290 @@
+"""Which load next, with a twin to ask? `next_probe(history) → Probe | Stop`, pure: no clock, no I/O.
+
+Ladder (double until broken or saturated) → calibrate (near the cap, the twin says where) → verify (around the estimate,
+fresh traces, the twin as control variate) → anchor (the first calibration again: did the server drift?) → confirm (a
+hold-out at the interval's lower end). A veto sends the search to the pooled fit, or ends it with a band. The stage is
+read off the history, so a search that was interrupted goes on with the same function over the same levels.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.knee.control import lived_s
+from harness.knee.estimate import Estimate, Twins
+from harness.knee.fallback import Counted, Pooled, next_load, pooled
+from harness.knee.plan import (
+    CALIBRATIONS,
+    LEAST_VERIFIED,
+    MOST_VERIFIED,
+    REQUESTS,
+    Plan,
+    Seen,
+    Stage,
+    failed,
+    is_affordable,
+    misses,
+    values_s,
+)
+from harness.knee.search import UNJUDGED_TRIES, Probe, Stop, rounded
+from harness.knee.veto import DRIFT, MEAN_ETA, MOVING, Veto, drifted, failing, preempted, vetoes
+from harness.twin import fast
+from harness.twin.fit import Fitted
+from harness.twin.observed import Observation
+
+GAIN = 1.05
+"""A doubling that brings less throughput has reached the plateau."""
+AROUND = (1.03, 0.98)
+"""Where to verify, as shares of the estimate of the moment, in turn."""
+STEADY = DRIFT / 2
+"""An anchor that moved less than this clears a trend of a few corrections with time: it is the sharper measurement."""
+LADDER_IN_FIT = 3
+"""Highest rungs that help to fit; lower ones say nothing on a full batch."""
+LOWEST = 64
+"""The climb down ends at this fraction of the ladder's foot."""
+BEYOND_LADDER = 2**12
+PACE_BLOCKS = 10
+MOST_FALLBACKS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is known once the twin is calibrated."""
+
+    fitted: Fitted
+    refitted: bool
+    """The first two verifications were 10 % off and became calibrations."""
+    verified: list[Seen]
+    estimates: list[Estimate]
+    """Lowest knee first."""
+    vetoes: list[Veto]
+    drift: float | None
+    """Relative change of the anchor's step time; None: not measured twice."""
+
+    @property
+    def binding(self) -> Estimate:
+        """The clause that breaks first."""
+        return self.estimates[0]
+
+    @property
+    def moved(self) -> bool:
+        """The server changed under the search."""
+        return any(veto.check in MOVING for veto in self.vetoes)
+
+
+class Assisted:
+    """A search for one plan. What it keeps is computed results only: same history, same answer."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.twins = Twins(plan)
+
+    def next_probe(self, history: Sequence[Seen]) -> Probe | Stop:
+        """The next level, or why there is none."""
+        if history and not is_usable(history[-1]):
+            return _again(history)
+        seen = [one for one in history if is_usable(one)]
+        climb = self._climb(of(seen, "ladder"))
+        if climb is not None:
+            return climb
+        calibrated = of(seen, "calibrate")
+        if len(calibrated) < len(CALIBRATIONS):
+            return self._calibration(seen, len(calibrated))
+        return self._after_calibration(seen)
+
+    def _after_calibration(self, seen: Sequence[Seen]) -> Probe | Stop:
+        standing = self.standing(seen)
+        if self._wants_verification(seen, standing):
+            share = AROUND[len(of(seen, "verify")) % len(AROUND)]
+            return self._probe(standing.binding.load * share, "verify")
+        if not of(seen, "anchor") and is_affordable(self.plan, seen, "anchor"):
+            return self._probe(of(seen, "calibrate")[0].level.load, "anchor")
+        if standing.moved:
+            return Stop(f"the server changed while it was measured: {standing.vetoes[0].text}")
+        if standing.vetoes:
+            return self._fallback(seen, standing)
+        if self.plan.confirm and not of(seen, "confirm") and is_affordable(self.plan, seen, "confirm"):
+            return self._probe(standing.binding.low, "confirm")
+        return Stop(self._ending(standing))
+
+    def _wants_verification(self, seen: Sequence[Seen], standing: Standing) -> bool:
+        if of(seen, "anchor") or not is_affordable(self.plan, seen, "verify", "anchor", *self._confirming()):
+            return False
+        count = len(standing.verified)
+        if count < LEAST_VERIFIED:
+            return True
+        return not standing.vetoes and count < MOST_VERIFIED and standing.binding.half_width > self.plan.precision
+
+    def _confirming(self) -> tuple[Stage, ...]:
+        return ("confirm",) if self.plan.confirm else ()
+
+    def _ending(self, standing: Standing) -> str:
+        half = standing.binding.half_width
+        if half <= self.plan.precision:
+            return f"known to ±{half:.1%}"
+        return f"budget spent at ±{half:.1%}, {self.plan.precision:.1%} was asked for"
+
+    # --- ladder ---------------------------------------------------------------------------------------------------
+
+    def _climb(self, ladder: Sequence[Seen]) -> Probe | Stop | None:
+        """The next rung; None when the knee is behind us."""
+        foot = min(self.plan.ladder)
+        if not ladder:
+            return self._probe(foot, "ladder")
+        broken = [one.level.load for one in ladder if one.level.held == "broken"]
+        if broken and len(broken) < len(ladder):
+            return None
+        if broken:
+            return self._down(min(broken), foot)
+        top = max(one.level.load for one in ladder)
+        if is_saturated(ladder):
+            return None
+        if top >= foot * BEYOND_LADDER:
+            return Stop(f"no knee up to {top:g}: every level held")
+        return self._probe(top * 2, "ladder")
+
+    def _down(self, lowest: float, foot: float) -> Probe | Stop:
+        if self.plan.loop == "closed" and lowest <= 1:
+            return Stop("breaks at one user already")
+        if lowest <= foot / LOWEST:
+            return Stop(f"breaks at every load tried, down to {lowest:g}")
+        return self._probe(lowest / 2, "ladder")
+
+    # --- calibration ----------------------------------------------------------------------------------------------
+
+    def _calibration(self, seen: Sequence[Seen], done: int) -> Probe | Stop:
+        if not is_affordable(self.plan, seen, "calibrate"):
+            return Stop("budget spent before the twin was calibrated")
+        guess = self.twins.guess(self._fit(seen, []).server)
+        held = [one.level.load for one in of(seen, "ladder") if one.level.held != "broken"]
+        broken = [one.level.load for one in of(seen, "ladder") if one.level.held == "broken"]
+        low, high = max(held, default=guess) / 2, 1.3 * min(broken, default=math.inf)
+        return self._probe(CALIBRATIONS[done] * min(max(guess, low), high), "calibrate")
+
+    def _fit(self, seen: Sequence[Seen], more: Sequence[Seen]) -> Fitted:
+        """The twin of the highest rungs, all calibrations and `more`.
+
+        A rung far above the knee is needed for a first guess only: its queue outweighs what happens near the cap.
+        """
+        calibrated = of(seen, "calibrate")
+        rungs = [one for one in of(seen, "ladder") if not calibrated or one.level.held != "broken"]
+        highest = sorted(rungs, key=lambda one: one.level.load)[-LADDER_IN_FIT:]
+        return self.twins.fitted([one.observed for one in [*highest, *calibrated, *more]])
+
+    # --- verification ---------------------------------------------------------------------------------------------
+
+    def standing(self, seen: Sequence[Seen]) -> Standing:
+        """Twin, estimates and vetoes. Raises ValueError before the calibration is complete."""
+        if len(of(seen, "calibrate")) < len(CALIBRATIONS):
+            raise ValueError(f"{len(of(seen, 'calibrate'))} calibrations: expected {len(CALIBRATIONS)}")
+        verified, fitted, refitted = of(seen, "verify"), self._fit(seen, []), False
+        estimates = self._estimates(fitted, verified[:2])
+        if len(verified) >= 2 and abs(_mean_eta(estimates[0])) > MEAN_ETA:
+            fitted, refitted, verified = self._fit(seen, verified[:2]), True, verified[2:]
+        estimates = self._estimates(fitted, verified)
+        drift, doubt = self._drift(fitted, seen)
+        return Standing(
+            fitted=fitted,
+            refitted=refitted,
+            verified=verified,
+            estimates=estimates,
+            vetoes=_objections(seen, estimates[0], drift, doubt),
+            drift=drift,
+        )
+
+    def _estimates(self, fitted: Fitted, verified: Sequence[Seen]) -> list[Estimate]:
+        return self.twins.estimates(fitted.server, [one.observed for one in verified])
+
+    def _drift(self, fitted: Fitted, seen: Sequence[Seen]) -> tuple[float | None, float]:
+        """How much longer a token took at the end than at the start, at one load, and twice its standard error.
+
+        The twin takes the luck of both traces out.
+        """
+        if not of(seen, "anchor"):
+            return None, 0.0
+        levels = of(seen, "calibrate")[0].observed, of(seen, "anchor")[-1].observed
+        (first, first_sd), (last, last_sd) = (_pace(fitted, observed) for observed in levels)
+        change = last - first
+        return (math.expm1(change), 2 * math.hypot(first_sd, last_sd)) if math.isfinite(change) else (None, 0.0)
+
+    # --- fallback -------------------------------------------------------------------------------------------------
+
+    def _fallback(self, seen: Sequence[Seen], standing: Standing) -> Probe | Stop:
+        done = len(of(seen, "fallback"))
+        why = f"the twin is not believed: {standing.vetoes[0].text}"
+        if done >= MOST_FALLBACKS or not is_affordable(self.plan, seen, "fallback"):
+            return Stop(f"{why}; answered from pooled misses")
+        found = self.pooled(seen, standing)
+        return self._probe(next_load(found.load if found else standing.binding.load, done), "fallback")
+
+    def pooled(self, seen: Sequence[Seen], standing: Standing) -> Pooled | None:
+        """The model-free estimate for the binding clause, from every level longer than a rung."""
+        limit = standing.binding.limit
+        counted = [
+            Counted(one.level.load, *misses(limit, one.observed))
+            for one in of(seen, "calibrate", "verify", "anchor", "confirm", "fallback")
+        ]
+        return pooled(counted, 1 - limit.quantile)
+
+    def _probe(self, load: float, why: Stage) -> Probe:
+        at = float(max(1, round(load))) if self.plan.loop == "closed" else rounded(load)
+        return Probe(at, requests=max(REQUESTS[why], round(6 * at) if self.plan.loop == "closed" else 0), why=why)
+
+
+def of(seen: Sequence[Seen], *stages: Stage) -> list[Seen]:
+    """Those of these stages, in order."""
+    return [one for one in seen if one.why in stages]
+
+
+def is_usable(one: Seen) -> bool:
+    """The client kept up, and something came back."""
+    return not one.level.client.limited and bool(np.isfinite(one.observed.ttft_s[one.observed.counts]).any())
+
+
+def is_saturated(ladder: Sequence[Seen]) -> bool:
+    """The last doubling brought less than 5 % more requests a second."""
+    rungs = sorted(ladder, key=lambda one: one.level.load)
+    return len(rungs) > 1 and rungs[-1].level.achieved_rps < GAIN * rungs[-2].level.achieved_rps
+
+
+def _again(history: Sequence[Seen]) -> Probe | Stop:
+    last = history[-1]
+    tries = sum(one.level.load == last.level.load and one.why == last.why for one in history if not is_usable(one))
+    if tries >= UNJUDGED_TRIES:
+        return Stop(f"level {last.level.load:g} could not be used: {last.level.why or 'nothing came back'}")
+    return Probe(last.level.load, requests=REQUESTS[last.why], why=last.why)
+
+
+def _objections(seen: Sequence[Seen], binding: Estimate, drift: float | None, doubt: float) -> list[Veto]:
+    """`doubt`: a drift no larger than this may be chance."""
+    near = of(seen, "calibrate", "verify", "anchor")
+    known = [one.preemptions for one in near if one.preemptions is not None]
+    moved = drifted(drift) if drift is not None and abs(drift) > doubt else None
+    found = [moved, preempted(sum(known)), failing(*failed(near))]
+    of_twin = vetoes(binding.corrections)
+    if drift is not None and abs(drift) < max(STEADY, doubt):
+        of_twin = [veto for veto in of_twin if veto.check != "trend with time"]
+    return [veto for veto in found if veto is not None] + of_twin
+
+
+def _mean_eta(estimate: Estimate) -> float:
+    etas = [correction.eta for correction in estimate.corrections]
+    return float(np.mean(etas)) if etas else 0.0
+
+
+def _pace(fitted: Fitted, observed: Observation) -> tuple[float, float]:
+    """Mean of ln(measured / simulated) over requests, and its standard error from blocks in order of arrival.
+
+    Of TPOT, or of TTFT where answers have one token.
+    """
+    lives = fast.run(fitted.server, observed.trace)
+    for metric in ("tpot_ms", "ttft_ms"):
+        measured, simulated = values_s(metric, observed)[observed.counts], lived_s(metric, lives)[observed.counts]
+        both = np.isfinite(measured) & np.isfinite(simulated) & (measured > 0) & (simulated > 0)
+        if both.sum() >= 2 * PACE_BLOCKS:
+            ratios = np.log(measured[both] / simulated[both])
+            blocks = [float(block.mean()) for block in np.array_split(ratios, PACE_BLOCKS)]
+            return float(ratios.mean()), float(np.std(blocks, ddof=1)) / math.sqrt(PACE_BLOCKS)
+    return math.nan, 0.0

@@ -1,0 +1,89 @@
+"""What may take the twin's word away, and what may not."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.knee.veto import Correction, drifted, failing, far, preempted, rank_correlation, trend, unlike, vetoes
+
+
+def corrections(etas: list[float], loads: list[float] | None = None, rank: float = 0.9) -> list[Correction]:
+    at = loads or [10.3, 9.8] * len(etas)
+    return [
+        Correction(load=load, at_s=100.0 * place, eta=eta, rank=rank)
+        for place, (eta, load) in enumerate(zip(etas, at, strict=False))
+    ]
+
+
+@given(st.lists(st.floats(-0.015, 0.015), min_size=1, max_size=8))
+def test_small_corrections_pass(etas: list[float]) -> None:
+    assert vetoes(corrections(etas)) == []
+
+
+def test_nothing_verified_is_no_veto() -> None:
+    assert vetoes([]) == []
+
+
+@pytest.mark.parametrize(("eta", "pace"), [(0.12, "12% slower"), (-0.12, "12% faster")])
+def test_a_mean_of_more_than_ten_percent_is_another_engine(eta: float, pace: str) -> None:
+    found = vetoes(corrections([eta] * 3))
+    assert [veto.check for veto in found] == ["mean eta"]
+    assert pace in found[0].text
+
+
+def test_a_server_that_slows_is_seen_as_a_trend_with_time() -> None:
+    found = vetoes(corrections([-0.05, -0.021, 0.01, 0.04, 0.071]))
+    assert [veto.check for veto in found] == ["trend with time"]
+    assert "+12.1%" in found[0].text
+
+
+def test_a_correction_that_grows_with_load_is_seen() -> None:
+    loads = [10.6, 9.4, 10.0, 9.7, 10.3]
+    etas = [0.5 * math.log(load / 10) + tiny for load, tiny in zip(loads, (0.001, 0, -0.001, 0, 0), strict=True)]
+    assert [veto.check for veto in vetoes(corrections(etas, loads))] == ["trend with load"]
+
+
+def test_three_points_make_no_trend() -> None:
+    assert trend(np.array([0.0, 0.04, 0.08]), np.array([0.0, 1.0, 2.0]), "time") is None
+
+
+def test_noise_is_seldom_called_a_trend() -> None:
+    rng = np.random.default_rng(5)
+    called = sum(trend(rng.normal(0, 0.03, 5), np.arange(5.0), "time") is not None for _ in range(1000))
+    assert called <= 35
+
+
+def test_requests_that_wait_in_another_order_speak_against_the_twin() -> None:
+    found = vetoes(corrections([0.01, 0.0, -0.01], rank=0.3))
+    assert [veto.check for veto in found] == ["rank"]
+    assert unlike(np.array([math.nan, math.nan])) is None
+
+
+def test_far_of_nothing_is_nothing() -> None:
+    assert far(np.zeros(0)) is None
+
+
+def test_preemptions_errors_and_drift() -> None:
+    assert preempted(None) is None
+    assert preempted(0) is None
+    assert preempted(3) is not None
+    assert failing(0, 0) is None
+    assert failing(5, 5000) is None
+    assert failing(6, 5000) is not None
+    assert drifted(None) is None
+    assert drifted(0.029) is None
+    veto = drifted(-0.041)
+    assert veto is not None
+    assert "-4.1%" in veto.text
+
+
+def test_rank_correlation_is_that_of_ranks() -> None:
+    x = np.arange(20.0)
+    assert rank_correlation(x, np.exp(x)) == pytest.approx(1)
+    assert rank_correlation(x, -x) == pytest.approx(-1)
+    assert math.isnan(rank_correlation(x, np.full(20, 3.0)))
+    assert math.isnan(rank_correlation(x[:9], x[:9]))
+    assert rank_correlation(np.append(x, np.nan), np.append(x, 5.0)) == pytest.approx(1)
