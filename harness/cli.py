@@ -100,6 +100,20 @@ def influx_options(command: Command) -> Command:
     return command
 
 
+def search_options(command: Command) -> Command:
+    """How the knee is looked for."""
+    for option in reversed(
+        [
+            click.option("--method", type=click.Choice(["bracket", "twin"]), help="[default: the scenario's, bracket]"),
+            click.option("--precision", type=float, help="twin: half-width of the interval. [default: 0.03]"),
+            click.option("--budget", type=click.IntRange(min=1), help="twin: requests at most. [default: 15000]"),
+            click.option("--confirm/--no-confirm", default=None, help="twin: end with a hold-out. [default: yes]"),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
 def quick_options(command: Command) -> Command:
     """The form without a scenario file."""
     for option in reversed(
@@ -138,15 +152,18 @@ def overrides_of(options: dict[str, Any]) -> list[str]:
         "token_points": "influx.token_points",
     }
     named = [f"{path}={_quoted(options[name])}" for name, path in fields.items() if options.get(name)]
+    for name in ("method", "precision", "budget", "confirm"):
+        if options.get(name) is not None:
+            named.append(f"search.{name}={_quoted(options[name])}")
     if options.get("influx_version"):
         named.append(f"influx.version={options['influx_version']}")
     return named + list(options.get("overrides") or ())
 
 
-def _quoted(text: str) -> str:
+def _quoted(value: str | float | bool) -> str:
     import json
 
-    return json.dumps(text)  # JSON strings are YAML strings
+    return json.dumps(value)  # JSON is YAML
 
 
 # --- verbs that make load ---------------------------------------------------------------------------------------------
@@ -187,12 +204,126 @@ def run(scenario: str | None, **options: Any) -> None:
 @target_options
 @load_options
 @influx_options
-def knee(scenario: str, **options: Any) -> None:
-    """Search the load at which the SLO breaks: climb the scenario's ladder, then bisect."""
-    sys.exit(_load(scenario, "knee", options))
+@search_options
+@click.option("--batch", metavar="8,16,32", help="Also over server batch sizes (max_num_seqs): a map; see serve:.")
+@click.option("--batched-tokens", metavar="2048,8192", help="With --batch: also over max_num_batched_tokens.")
+@click.option("--objective", type=click.Choice(["rate", "goodput", "cost"]), default="rate", show_default=True)
+@click.option("--measure-all", is_flag=True, help="With --batch: measure what the twin could predict, too.")
+def knee(scenario: str, batch: str | None, **options: Any) -> None:
+    """Search the load at which the SLO breaks.
+
+    bracket: climb the scenario's ladder, then bisect: two loads, each measured. twin: fit a simulated server to short
+    levels, let it choose where to measure, verify with real load: one load with a 95 % interval; needs more requests.
+    With --batch the server is started anew with each setting, as the scenario's `serve:` says, and one search made.
+    """
+    if batch is None and options["batched_tokens"]:
+        fail("knee: --batched-tokens without --batch; give --batch 8,16,32 too")
+    sys.exit(_load(scenario, "knee", options) if batch is None else _map(scenario, batch, options))
+
+
+def _map(name: str, batch: str, options: dict[str, Any]) -> int:
+    from rich.console import Console
+
+    from harness import launch
+    from harness.batches import settings, survey
+    from harness.report import batch_map
+
+    launch.heed_signals()
+    try:
+        asked = settings.Asked(
+            scenario=launch.scenario_named(name, overrides_of(options)),
+            caps=_counts("--batch", batch),
+            batched_tokens=_counts("--batched-tokens", options["batched_tokens"] or ""),
+            objective=options["objective"],
+            measure_all=options["measure_all"],
+            directory=options["out"] or Path("runs") / launch.run_id(f"{Path(name).stem}-batches"),
+            processes=options["processes"],
+            command="tokenswarm " + " ".join(sys.argv[1:]),
+        )
+        found = survey.batch_map(asked, lambda text: click.echo(text, err=True))
+    except ValueError as error:
+        fail(str(error))
+    except launch.AlreadySaid:
+        sys.exit(2)
+    except KeyboardInterrupt:
+        fail("stopped; the same command with --out on the same directory goes on where it was")
+    Console().print(batch_map.render(found))
+    click.echo(f"Map: {asked.directory / 'map.html'}")
+    return found.verdict.exit_code
+
+
+def _counts(option: str, text: str) -> list[int]:
+    """Whole numbers with commas between. Raises ValueError."""
+    try:
+        found = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        found = [0]
+    if any(count < 1 for count in found):
+        raise ValueError(f"{option}: got {text!r}; expected whole numbers >= 1 with commas between, such as 8,16,32")
+    return found
+
+
+@main.command()
+@click.argument("scenario")
+@target_options
+@load_options
+@influx_options
+@click.option("--baseline", type=click.Path(path_type=Path), metavar="RUN", help="Run to compare every metric with.")
+@click.option(
+    "--regression", type=click.FloatRange(min=0), default=0.05, show_default=True, help="Regression that is let pass."
+)
+@click.option("--anyway", is_flag=True, help="Compare with the baseline although the scenarios differ.")
+def gate(scenario: str, baseline: Path | None, regression: float, anyway: bool, **options: Any) -> None:
+    """A fixed load for a pipeline: every SLO clause passes (0), fails (1) or is inconclusive (2).
+
+    Writes gate.json, junit.xml and gate.md (for a job summary) into the run directory; see docs/ci.md.
+    """
+    from rich.console import Console
+
+    from harness import comparison
+    from harness import gate as gates
+    from harness.report import gated
+
+    against = None if baseline is None else gates.Against(baseline=baseline, regression=regression, anyway=anyway)
+    try:
+        if baseline is not None:
+            comparison.read(baseline)  # a wrong path is said before the load, not after it
+        directory = _run(scenario, "levels", options)
+        found = gates.judged(directory, against)
+        gates.write(directory, found)
+    except ValueError as error:
+        fail(str(error))
+    Console().print(gated.render(found))
+    click.echo(f"Gate: {directory / gates.MARKDOWN}, {directory / gates.JUNIT}; report: {directory / 'report.html'}")
+    sys.exit(found.exit_code)
+
+
+@main.command()
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN RUN [RUN …]")
+@click.option("--anyway", is_flag=True, help="Compare although the scenarios differ.")
+@click.option("--out", type=click.Path(path_type=Path), help="Where to write. [default: runs/compare-<first run>]")
+def compare(runs: tuple[Path, ...], anyway: bool, out: Path | None) -> None:
+    """Finished runs side by side, with intervals of the differences; the first is what the others are held against."""
+    from rich.console import Console
+
+    from harness import comparison
+    from harness.report import compared
+
+    try:
+        found, reports = comparison.compared(runs, anyway=anyway)
+        page = comparison.write(out or Path("runs") / f"compare-{found.sides[0].label}", found, reports)
+    except ValueError as error:
+        fail(str(error))
+    Console().print(compared.render(found))
+    click.echo(f"Comparison: {page}")
 
 
 def _load(name: str | None, plan: str, options: dict[str, Any]) -> int:
+    return _show(_run(name, plan, options))
+
+
+def _run(name: str | None, plan: str, options: dict[str, Any]) -> Path:
+    """Make a run; its directory. Whatever stands in the way is one line and exit 2."""
     from harness import launch
 
     overrides = overrides_of(options)
@@ -207,14 +338,13 @@ def _load(name: str | None, plan: str, options: dict[str, Any]) -> int:
             command="tokenswarm " + " ".join(sys.argv[1:]),
         )
         with launch.engine_for(scenario) as host:
-            directory = launch.load(launched, host)
+            return launch.load(launched, host)
     except ValueError as error:
         fail(str(error))
     except launch.AlreadySaid:
         sys.exit(2)
     except KeyboardInterrupt:
         fail("stopped before the run began")
-    return _show(directory)
 
 
 def _quick(options: dict[str, Any], overrides: list[str]) -> Any:
@@ -292,11 +422,9 @@ def _from_influx(run_id: str, options: dict[str, Any]) -> Any:
 
     from harness.export import push as exports
     from harness.export.restored import restored
-    from harness.run.results import Facts
 
     database = exports.database_of(exports.influx_of(None, options, os.environ), os.environ)
-    header, stages, records, health = restored(database, run_id)
-    return Facts(header=header, stages=stages, records=records, health=health)
+    return restored(database, run_id)
 
 
 @main.command()

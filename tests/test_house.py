@@ -21,24 +21,42 @@ SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
 
 # --- rooms ------------------------------------------------------------------------------------------------------------
 
-NOUNS = {"model", "findings", "clock", "schema", "metrics"}
-PURE = {"analysis", "knee", "protocol", "report", "scenario", "traffic"}
+NOUNS = {"model", "findings", "decisions", "clock", "schema", "metrics"}
+PURE = {"analysis", "knee", "protocol", "report", "scenario", "traffic", "twin"}
 """No sockets, processes or clocks; `report` and `scenario` open files that they are told to."""
+
+VIRTUAL = {"core", "profile", "simulate"}
+"""Files of the engine that are pure: all that pure rooms may know of it."""
 
 MAY_IMPORT: dict[str, set[str]] = {
     # entry points
     "locustfile": {"run", "users"},
     "cli": {
-        *{"calibrate", "doctor", "engine", "export", "launch", "model", "record", "report", "run", "scenario"},
-        *{"shipped", "wire"},
+        *{
+            "batches",
+            "calibrate",
+            "comparison",
+            "doctor",
+            "engine",
+            "export",
+            "gate",
+            "launch",
+            "model",
+            "record",
+            "report",
+        },
+        *{"run", "scenario", "shipped", "wire"},
     },
     "launch": {"clock", "model", "scenario", "shipped"},
     # rim
     "users": {"run"},
     "run": {
         *{"analysis", "clock", "export", "findings", "knee", "model", "protocol", "record", "report", "scenario"},
-        *{"scrape", "shipped", "traffic", "wire"},
+        *{"scrape", "shipped", "traffic", "twin", "wire"},
     },
+    "batches": {"clock", "engine", "findings", "knee", "launch", "model", "record", "report", "twin"},
+    "comparison": {"analysis", "decisions", "findings", "knee", "record", "report", "run"},
+    "gate": {"analysis", "comparison", "decisions", "findings", "knee", "report", "run"},
     "export": {"analysis", "clock", "findings", "metrics", "model", "record", "schema"},
     "scrape": {"clock", "model", "record", "wire"},
     "doctor": {"clock", "metrics", "model", "protocol", "run", "wire"},
@@ -48,15 +66,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"clock", "model", "protocol"},
     "shipped": set(),
     # pure ring
-    "analysis": {"clock", "findings", "knee", "metrics", "model"},
-    "knee": {"findings", "metrics"},
+    "analysis": {"clock", "decisions", "findings", "knee", "metrics", "model", "twin"},
+    "knee": {"decisions", "findings", "metrics", "model", "twin"},
     "protocol": {"model"},
-    "report": {"clock", "findings", "model", "schema"},
+    "report": {"clock", "decisions", "findings", "knee", "model", "schema"},
     "scenario": {"model"},
     "traffic": {"clock", "model"},
+    "twin": {"engine", "metrics", "model", "traffic"},
     # nouns
     "metrics": {"model"},
     "findings": {"model"},
+    "decisions": {"model"},
     "schema": set(),
     "model": set(),
     "clock": set(),
@@ -71,14 +91,14 @@ HOMES: dict[str, set[str]] = {
     "jinja2": {"report"},
     "locust": {"locustfile", "run", "users"},
     "markupsafe": {"report"},
-    "numpy": {"analysis", "calibrate", "export", "metrics", "record", "run", "traffic"},
+    "numpy": {"analysis", "calibrate", "export", "knee", "metrics", "record", "run", "traffic", "twin"},
     "pandas": {"analysis"},
     "plotly": {"report"},
     "prometheus_client": {"scrape"},
     "psutil": {"run"},
     "pyarrow": {"analysis", "calibrate", "export", "record", "run"},
     "rich": {"cli", "report"},
-    "scipy": {"analysis"},
+    "scipy": {"analysis", "knee", "twin"},
     "urllib3": {"export"},
     "yaml": {"engine", "scenario"},
 }
@@ -138,7 +158,10 @@ def test_rooms_import_what_the_table_allows_and_the_table_allows_no_more() -> No
 def test_the_table_points_one_way() -> None:
     assert list(TopologicalSorter(MAY_IMPORT).static_order())
     for room in PURE | NOUNS:
-        assert MAY_IMPORT[room] <= PURE | NOUNS, f"{room} is pure and would import the rim"
+        assert MAY_IMPORT[room] - {"engine"} <= PURE | NOUNS, f"{room} is pure and would import the rim"
+    for path in (path for path in MODULES if room_of(path) in PURE):
+        used = {name.split(".")[2] for name in imports(path) if name.startswith("harness.engine.")}
+        assert used <= VIRTUAL, f"{path.name} is pure and would import an engine that serves"
     for room in NOUNS:
         assert MAY_IMPORT[room] <= NOUNS
 
