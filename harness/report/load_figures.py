@@ -202,7 +202,7 @@ def search(report: Report) -> Figure:
         shapes.append({"type": "rect", "layer": "below", "fillcolor": BAND, "line": {"width": 0}, **edges})
     unit = words.UNITS[report.levels[0].axis] if report.levels else ""
     return Figure(
-        id="search",
+        id="probes",
         title="Where the search measured, level after level",
         caption="Verification and hold-out gather around the knee; the band is its 95 % interval.",
         keys=[KNEE, *(Key(name, color) for (name, color), some in zip(STAGES.items(), probes, strict=True) if some)],
@@ -219,7 +219,7 @@ def search(report: Report) -> Figure:
             for (name, color), some in zip(STAGES.items(), probes, strict=True)
             if some
         ],
-        layout=layout({"title": {"text": "level"}}, {"type": "log", "title": {"text": unit}}, shapes=shapes),
+        layout=layout({"title": {"text": "level"}}, {"rangemode": "tozero", "title": {"text": unit}}, shapes=shapes),
     )
 
 

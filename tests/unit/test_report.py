@@ -7,6 +7,7 @@ import sys
 from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from report_example import HOSTILE, awkward, example, level, of_levels, sample
 from rich.console import Console
 
-from harness.findings import Knee, Report, Spread
+from harness.findings import Knee, Located, Report, Spread, Verdict
 from harness.report import document, figures, load_figures, markdown, page, sentences, stream_figures, terminal, words
 
 REPORTS = {"example": example()} | awkward()
@@ -446,3 +447,42 @@ def test_a_report_needs_neither_pandas_nor_locust() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=root)
     assert done.stdout.strip() == "set()"
+
+
+# --- a search with the twin -------------------------------------------------------------------------------------------
+
+
+def located(**given: Any) -> Report:
+    """An open-loop report as a search with the twin leaves it."""
+    base = example("rate")
+    found = Located(
+        axis="rate", method="twin", load=48.1, low=46.9, high=49.3, binding="ttft_p99_ms", sure="95 % interval ±2.5%",
+        corrections=[-0.001, 0.004], requests=12_874, minutes=5.0, confirmed=True, drift=0.003, saturation_rps=50.0,
+        headroom=0.962, batch_p50=50.8, batch_p99=61.0, stopped="known to ±2.5%",
+        text="knee at 48.1 requests/s (so sure)",
+    )  # fmt: skip
+    stages = [replace(stage, why=why) for stage, why in zip(base.stages, ("ladder", "verify"), strict=False)]
+    verdict = Verdict(held="held", text=found.text, exit_code=0)
+    return replace(base, located=replace(found, **given), stages=stages, verdict=verdict)
+
+
+def test_a_located_knee_is_said_the_same_everywhere() -> None:
+    report = located()
+    assert sentences.headline(report) == "Knee at 48.1 requests/s (so sure)"
+    assert sentences.verdict_line(report) == "Knee found, exit 0"
+    lines = sentences.located_lines(report.located) if report.located else []
+    assert "running batch 50.8 at P50, 61.0 at P99; 96% of what the server can do" in lines[0]
+    assert "-0.1, +0.4 % of the twin's own knee" in lines[1]
+    assert "12,874 requests and 5.0 min of load; known to ±2.5%" in lines[2]
+    text, html = markdown.text(report), page.html(report)
+    for line in lines:
+        assert line.split(";")[0] in text.replace("\\", "")
+    assert "Where the search measured" in html
+    assert html.count("Knee at 48.1 requests/s (so sure)") == 2, "title and headline, and no lead that repeats them"
+    assert document.read(document.summary(report)).located == report.located
+
+
+def test_a_search_that_located_nothing_says_so() -> None:
+    report = located(load=None, low=None, high=None, method="none", batch_p50=None, corrections=[])
+    assert sentences.judged(report) == "Could not judge"
+    assert figures.drawn_knee(report) == report.knee
