@@ -1,6 +1,6 @@
 """The whole map: the largest setting first, the twin's word for the others, searches where that matters. I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from msgspec import structs, to_builtins
@@ -17,7 +17,6 @@ from harness.knee.map_choice import is_believed, next_setting
 from harness.twin.server import Server
 
 NO_HOOK = "nobody restarts the server (no serve: in the scenario): one setting was observed"
-NOT_BELIEVED = "the twin was not believed at the setting it was fitted at, so it predicts no other"
 
 
 def batch_map(asked: Asked, say: Say) -> BatchMap:
@@ -52,65 +51,64 @@ class Survey:
         self._say = say
         self._cells: dict[Setting, Cell] = {}
         self._twin: Server | None = None
-        self._first: Searched
-        self._correction: float | None = None
+        self._fitted_at: Setting | None = None
+        self._model = ""
         self._notes: list[str] = []
 
     def mapped(self, order: Sequence[Setting]) -> BatchMap:
         """With servers that can be started: largest setting first."""
-        self._first = self._searches.at(order[0])
-        self._keep(self._first.cell)
-        self._ask_twin(order)
-        found = self._written()
-        while (setting := self._next(order)) is not None:
+        setting = self._next(order)
+        while setting is not None:
             known = self._cells.get(setting)
             near = known.predicted or known.figures if known else None
             searched = self._searches.at(setting, near.load if near else None)
-            self._keep(structs.replace(searched.cell, predicted=near))
-            found = self._written()
-        return found
+            self._keep(structs.replace(searched.cell, predicted=near), searched)
+            if self._twin is None:
+                self._ask_twin(searched, setting, order)
+            self._written()
+            setting = self._next(order)
+        return self._found()
 
     def observed(self, order: Sequence[Setting]) -> BatchMap:
         """With a server that is there and stays as it is: its own setting is what the search took it for."""
         self._notes.append(NO_HOOK)
-        self._first = self._searches.at(order[0])
-        self._keep(_as_it_was(self._first))
-        self._ask_twin(order)
+        searched = self._searches.at(order[0])
+        cell = _as_it_was(searched)
+        self._keep(cell, searched)
+        self._ask_twin(searched, cell.setting, order)
         return self._written()
 
     def _next(self, order: Sequence[Setting]) -> Setting | None:
         if self._twin is not None and not self._asked.measure_all:
             return next_setting(self._cells.values(), self._asked.objective)
-        measured = {setting for setting, cell in self._cells.items() if cell.how == "measured"}
-        return next((setting for setting in order if setting not in measured), None)
+        return next(iter(self._unmeasured(order)), None)
 
-    def _keep(self, cell: Cell) -> None:
+    def _unmeasured(self, order: Sequence[Setting]) -> list[Setting]:
+        known = {setting for setting, cell in self._cells.items() if cell.how in ("measured", "observed")}
+        return [setting for setting in order if setting not in known]
+
+    def _keep(self, cell: Cell, searched: Searched) -> None:
         self._cells[cell.setting] = cell
+        self._model = searched.report.header.model
 
     # --- the twin -----------------------------------------------------------------------------------------------------
 
-    def _ask_twin(self, order: Sequence[Setting]) -> None:
-        """Cells for all other settings; none without a twin, or with one that missed its own setting's knee."""
+    def _ask_twin(self, searched: Searched, at: Setting, order: Sequence[Setting]) -> None:
+        """Cells for what is not measured yet; none from a search without a twin, or one that missed its own knee."""
         if self._asked.scenario.search.method != "twin":
             return
-        first = next(iter(self._cells.values()))
-        located = self._first.report.located
-        if located is None or located.method != "twin":
-            self._notes.append(NOT_BELIEVED)
-            return
-        server = fitted(located, first.setting)
-        said = predictions(server, self._asked, [first.setting, *order])
-        own = said[first.setting]
-        whole = self._asked.scenario.load.loop == "closed"
-        plain = cells.predicted(own, first.figures, correction=1.0, prices=self._asked.scenario.prices)
-        self._keep(structs.replace(first, predicted=plain))
-        if not is_believed(first.figures, plain, whole=whole):
-            self._notes.append(NOT_BELIEVED)
-            return
-        self._twin = server
-        self._correction = (first.figures.load or 0.0) / own.load
-        for cell in foretold(said, first, self._asked.scenario, most_running=self._first.most_at_the_knee()):
-            self._keep(cell)
+        located, scenario, cell = searched.report.located, self._asked.scenario, self._cells[at]
+        if located is not None and located.method == "twin":
+            server = fitted(located, at)
+            said = predictions(server, self._asked, [at, *self._unmeasured(order)])
+            plain = cells.predicted(said[at], cell.figures, correction=1.0, prices=scenario.prices)
+            self._cells[at] = cell = structs.replace(cell, predicted=plain)
+            if is_believed(cell.figures, plain, whole=scenario.load.loop == "closed"):
+                self._twin, self._fitted_at = server, at
+                others = foretold(said, cell, scenario, most_running=searched.most_at_the_knee())
+                self._cells.update((other.setting, other) for other in others)
+                return
+        self._notes.append(f"{cell.run}: its twin was not believed, so it predicts no other setting")
 
     # --- what is known ------------------------------------------------------------------------------------------------
 
@@ -125,7 +123,7 @@ class Survey:
         chosen = best(known, self._asked.objective)
         return BatchMap(
             scenario=scenario.name,
-            model=self._first.report.header.model,
+            model=self._model,
             axis="users" if scenario.load.loop == "closed" else "rate",
             slo=scenario.slo,
             objective=self._asked.objective,
@@ -133,9 +131,9 @@ class Survey:
             cells=known,
             best=chosen.setting if chosen else None,
             flips=flips(known),
-            correction=self._correction,
+            correction=_correction(self._cells, self._fitted_at),
             twin=to_builtins(self._twin) if self._twin else {},
-            notes=[*self._notes, *_held_against(known, self._first.cell.setting)],
+            notes=[*self._notes, *_held_against(known, self._fitted_at)],
             verdict=conclusion(known, self._asked.objective),
         )
 
@@ -151,12 +149,18 @@ def _as_it_was(searched: Searched) -> Cell:
 
 def _limit_of(report: Report) -> int | None:
     kept = report.located.twin if report.located else {}
-    return int(kept["max_num_seqs"]) if kept else None
+    return int(kept["max_num_seqs"]) if kept else report.header.scenario.search.max_num_seqs
 
 
-def _held_against(known: Sequence[Cell], first: Setting) -> list[str]:
+def _correction(known: Mapping[Setting, Cell], fitted_at: Setting | None) -> float | None:
+    """Measured / predicted load where the twin was fitted."""
+    off = known[fitted_at].off if fitted_at else None
+    return None if off is None else 1 / (1 + off)
+
+
+def _held_against(known: Sequence[Cell], fitted_at: Setting | None) -> list[str]:
     """How far predictions were off where a search followed."""
-    offs = [abs(cell.off) for cell in known if cell.off is not None and cell.setting != first]
+    offs = [abs(cell.off) for cell in known if cell.off is not None and cell.setting != fitted_at]
     if not offs:
         return []
     return [f"predicted knees were off by {median(offs):.1%} (median of {len(offs)}) and {max(offs):.1%} (most)"]

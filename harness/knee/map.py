@@ -71,8 +71,8 @@ class Cell(Struct, frozen=True, kw_only=True):
 
     setting: Setting
     how: How
-    """measured: a search of its own. observed: a search on a server that nobody restarted. predicted: by the twin that
-    was fitted at the largest setting. plateau: a larger batch never filled this one, so both are one experiment."""
+    """measured: a search of its own. observed: a search on a server that nobody restarted. predicted: by a twin that
+    was fitted at a larger setting. plateau: a larger batch never filled this one, so both are one experiment."""
     figures: Figures
     predicted: Figures | None = None
     """Of a measured setting: what the twin had said before."""
@@ -117,7 +117,7 @@ class BatchMap(Struct, frozen=True, kw_only=True):
     """Of equally good ones the smallest batch. None: no setting carries anything."""
     flips: list[Flip] = []
     correction: float | None = None
-    """Measured / predicted load at the largest setting; open-loop predictions are multiplied with it."""
+    """Measured / predicted load where the twin was fitted; open-loop predictions are multiplied with it."""
     twin: dict[str, Json] = {}
     """The fitted server, as in `summary.json`."""
     notes: list[str] = []
@@ -189,8 +189,8 @@ def conclusion(cells: Sequence[Cell], objective: Objective) -> Verdict:
         return Verdict(held="held", text=_said(chosen, objective, cells), exit_code=0)
     if cells and all(cell.figures.load == 0 for cell in cells):
         return Verdict(held="broken", text="the SLO breaks at any load with every batch size", exit_code=1)
-    reasons = "; ".join(f"{cell.setting.max_num_seqs}: {cell.text}" for cell in cells if cell.text)
-    return Verdict(held="unjudged", text=f"no setting has a knee ({reasons})", exit_code=2)
+    reason = next((f"; {cell.setting.max_num_seqs}: {cell.text}" for cell in cells if cell.text), "")
+    return Verdict(held="unjudged", text=f"no setting has a knee{reason}", exit_code=2)
 
 
 FOR: dict[Objective, str] = {"rate": "requests within the SLO", "goodput": "goodput", "cost": "cost"}
@@ -200,5 +200,5 @@ def _said(chosen: Cell, objective: Objective, cells: Sequence[Cell]) -> str:
     seqs, figures = chosen.setting.max_num_seqs, chosen.figures
     several = len({cell.setting.max_num_batched_tokens for cell in cells}) > 1
     tokens = f" and {chosen.setting.max_num_batched_tokens} batched tokens" if several else ""
-    guess = {"predicted": ", predicted", "plateau": ", never filled by a larger one"}.get(chosen.how, "")
+    guess = {"predicted": ", predicted", "plateau": ", and a larger one runs no more"}.get(chosen.how, "")
     return f"best for {FOR[objective]}: a batch of {seqs}{tokens} ({figures.rps or 0:.3g} requests/s{guess})"

@@ -129,13 +129,15 @@ def remarks(found: BatchMap) -> list[str]:
     observed = [line for cell in found.cells for line in seen(cell)]
     without = [f"{cell.setting.name}: {cell.text}" for cell in found.cells if cell.figures.load is None]
     again = [AGAIN] if without else []
-    return [*(flipped(each) for each in found.flips), *observed, *without, *again, *found.notes]
+    wide = is_wide(found)
+    return [*(flipped(each, wide) for each in found.flips), *observed, *without, *again, *found.notes]
 
 
-def flipped(flip: Flip) -> str:
-    """A flip in words."""
+def flipped(flip: Flip, wide: bool) -> str:
+    """A flip in words; in a wide map with its token budget."""
     before, after = words.clause_label(flip.from_), words.clause_label(flip.to)
-    return f"Between batches of {flip.below} and {flip.above} the binding clause goes from {before} to {after}."
+    at = f"With {flip.max_num_batched_tokens} batched tokens, between" if wide else "Between"
+    return f"{at} batches of {flip.below} and {flip.above} the binding clause goes from {before} to {after}."
 
 
 def seen(cell: Cell) -> list[str]:

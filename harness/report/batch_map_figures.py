@@ -26,13 +26,12 @@ def heat(found: BatchMap) -> Figure:
     lines = rows(found.cells)
     if not any(value(cell.figures, found.objective) for cell in found.cells):
         return Figure(id="batch-map", title=title, missing="No setting has a knee.")
-    caps = _caps(found)
-    names = [str(row[0].setting.max_num_batched_tokens) for row in lines]
+    caps, budgets = _caps(found), _budgets(found)
     at = [{cell.setting.max_num_seqs: cell for cell in row} for row in lines]
     plot: Plot = {
         "type": "heatmap",
-        "x": [str(cap) for cap in caps],
-        "y": names,
+        "x": list(range(len(caps))),
+        "y": list(range(len(budgets))),
         "z": [[_worth(found, row.get(cap)) for cap in caps] for row in at],
         "text": [[_said(found, row.get(cap)) for cap in caps] for row in at],
         "hovertemplate": "%{text}<extra></extra>",
@@ -42,8 +41,8 @@ def heat(found: BatchMap) -> Figure:
         "ygap": 3,
         "colorbar": {"thickness": 10, "outlinewidth": 0},
     }
-    x: Plot = {"type": "category", "title": {"text": CAPS}}
-    y: Plot = {"type": "category", "title": {"text": "max_num_batched_tokens"}}
+    x = _places(caps) | {"title": {"text": CAPS}}
+    y = _places(budgets) | {"title": {"text": "batched tokens"}}
     notes = [_note(found, cell) for cell in found.cells]
     flip = [Key("another clause binds from here on", INK, "dash")] if found.flips else []
     return Figure(
@@ -61,6 +60,15 @@ def _caps(found: BatchMap) -> list[int]:
     return sorted({cell.setting.max_num_seqs for cell in found.cells})
 
 
+def _budgets(found: BatchMap) -> list[int]:
+    return sorted({cell.setting.max_num_batched_tokens for cell in found.cells})
+
+
+def _places(names: list[int]) -> Plot:
+    """An axis with one place for each of these, as far apart as all others: a category axis takes "8" for a place."""
+    return {"tickvals": list(range(len(names))), "ticktext": [str(name) for name in names], "showgrid": False}
+
+
 def _worth(found: BatchMap, cell: Cell | None) -> float | None:
     """In the unit of the objective: a cost is a cost again."""
     worth = None if cell is None else value(cell.figures, found.objective)
@@ -72,7 +80,11 @@ def _note(found: BatchMap, cell: Cell) -> Plot:
     worth = words.number(_worth(found, cell))
     shown = {"predicted": f"({worth})", "plateau": f"= {worth}"}.get(cell.how, worth)
     star = "★ " if cell.setting == found.best else ""
-    place = {"x": str(cell.setting.max_num_seqs), "y": str(cell.setting.max_num_batched_tokens)}
+    setting = cell.setting
+    place = {
+        "x": _caps(found).index(setting.max_num_seqs),
+        "y": _budgets(found).index(setting.max_num_batched_tokens),
+    }
     font = {"color": "#10202b", "size": 13}
     return place | {"text": star + shown, "showarrow": False, "font": font, "bgcolor": "rgba(255, 255, 255, 0.72)"}
 
@@ -89,8 +101,7 @@ def _said(found: BatchMap, cell: Cell | None) -> str:
 
 def _flip_lines(found: BatchMap) -> list[Plot]:
     """One stroke in each row, between the two batch sizes; rows above each other make a line."""
-    caps = _caps(found)
-    budgets = [row[0].setting.max_num_batched_tokens for row in rows(found.cells)]
+    caps, budgets = _caps(found), _budgets(found)
     style = {"type": "line", "line": {"color": GREY, "width": 3, "dash": "dash"}, "xref": "x", "yref": "y"}
     lines = []
     for flip in found.flips:

@@ -1,10 +1,13 @@
 """What end-to-end tests share: one engine, and one run that several of them look at."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command import engine, said, settings
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would children
 
 
 @pytest.fixture(scope="session")

@@ -177,7 +177,7 @@ def test_the_verdict_says_which_and_how_it_is_known() -> None:
     assert conclusion([cell(8, 0.0), cell(16, 0.0)], "rate").exit_code == 1
     lost = structs.replace(cell(8, None), text="undecided: client-limited")
     assert conclusion([lost], "rate") == Verdict(
-        held="unjudged", exit_code=2, text="no setting has a knee (8: undecided: client-limited)"
+        held="unjudged", exit_code=2, text="no setting has a knee; 8: undecided: client-limited"
     )
 
 
@@ -221,11 +221,13 @@ def test_the_heat_map_has_a_field_a_setting_and_a_stroke_a_flip() -> None:
     wide = [*toy(), cell(8, 1.0, tokens=512), cell(16, 2.0, tokens=512, clause=TPOT)]
     figure = heat(map_of(wide))
     (plot,) = figure.data
-    assert plot["y"] == ["512", "2048"]
+    assert figure.layout["yaxis"]["ticktext"] == ["512", "2048"]
+    assert figure.layout["xaxis"]["ticktext"] == [str(seqs) for seqs in TOY]
     assert plot["z"] == [[1.0, 2.0, None, None, None, None], list(TOY.values())]
     strokes = figure.layout["shapes"]
     assert [(each["x0"], each["y0"], each["y1"]) for each in strokes] == [(0.5, -0.5, 0.5), (3.5, 0.5, 1.5)]
-    assert sum(note["text"].startswith("★") for note in figure.layout["annotations"]) == 1
+    (best_of_all,) = [note for note in figure.layout["annotations"] if note["text"].startswith("★")]
+    assert (best_of_all["x"], best_of_all["y"], best_of_all["text"]) == (3, 1, "★ (6.90)")
 
 
 def test_a_cost_is_drawn_as_a_cost() -> None:

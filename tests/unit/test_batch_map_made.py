@@ -16,7 +16,7 @@ from harness.batches.survey import batch_map
 from harness.batches.twins import foretold, predictions
 from harness.engine import profile
 from harness.findings import Level, Located, Report
-from harness.knee.map import Cell, Figures, Setting, flips
+from harness.knee.map import BatchMap, Cell, Figures, Setting, flips
 from harness.model import Fixed, Ladder, Load, Prices, Scenario, Search, Serve, Slo, Target, Uniform
 from harness.report import document
 from harness.twin import predict
@@ -30,7 +30,7 @@ STEP = Server(knots=((1, 10.0), (16, 25.0)), max_num_seqs=SEATS, max_num_batched
 
 def scenario(loop: str = "closed", **fields: object) -> Scenario:
     load = Load(loop="closed" if loop == "closed" else "open", ladder=Ladder(from_=1, to=64))
-    usual: dict[str, object] = {"slo": Slo(ttft_p99_ms=60, tpot_p99_ms=20), "search": Search(method="twin")}
+    usual: dict[str, object] = {"slo": Slo(ttft_p99_ms=60.0, tpot_p99_ms=20.0), "search": Search(method="twin")}
     given = usual | fields
     return Scenario(name="toy", load=load, prompt_tokens=Fixed(tokens=8), output_tokens=Fixed(tokens=10), **given)  # type: ignore[arg-type]  # fields of a test
 
@@ -288,7 +288,7 @@ def test_the_twin_decides_what_is_measured_and_the_rest_is_marked(tmp_path: Path
     assert found.best == _at(16)
     assert found.twin["max_num_seqs"] == 64
     assert any("predicted knees were off by" in note for note in found.notes)
-    assert written.read(tmp_path) == found
+    assert written.read(tmp_path) == msgspec.json.decode(msgspec.json.encode(found), type=BatchMap)
     assert {path.name for path in tmp_path.glob("map.*")} == {"map.json", "map.md", "map.html"}
     assert said[-1].startswith("map so far: best for requests within the SLO")
 
@@ -309,6 +309,22 @@ def test_a_twin_that_missed_predicts_nothing(tmp_path: Path) -> None:
     found = batch_map(asked(tmp_path, [4, 64], of), lambda _: None)
     assert [cell.how for cell in found.cells] == ["measured", "measured"]
     assert any("not believed" in note for note in found.notes)
+
+
+def test_the_first_search_that_has_a_twin_predicts_what_is_left(tmp_path: Path) -> None:
+    """The largest setting could not be judged: the next one speaks for the smaller ones."""
+    of = served()
+    ran(tmp_path, of, _at(64), 11)
+    report = document.read((tmp_path / _at(64).name / "summary.json").read_bytes())
+    lost = Located(axis="users", method="none", text="no knee was located")
+    (tmp_path / _at(64).name / "summary.json").write_bytes(document.summary(structs.replace(report, located=lost)))
+    ran(tmp_path, of, _at(16), 11, "tpot_p99_ms")
+    ran(tmp_path, of, _at(8), 8)
+    found = batch_map(asked(tmp_path, [2, 8, 16, 64], of), lambda _: None)
+    assert [cell.how for cell in found.cells] == ["predicted", "measured", "measured", "measured"]
+    assert found.twin["max_num_seqs"] == 16
+    assert found.correction == pytest.approx(1.1)
+    assert found.cells[-1].figures == Figures()
 
 
 def test_a_run_of_another_question_is_refused(tmp_path: Path) -> None:
