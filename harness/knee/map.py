@@ -183,8 +183,13 @@ def _flip(below: Cell, above: Cell) -> Flip:
 
 
 def conclusion(cells: Sequence[Cell], objective: Objective) -> Verdict:
-    """The answer of a map: held with a best setting; broken when each breaks at any load; else unjudged."""
+    """The answer of a map: held with a best setting; broken when each breaks at any load; unjudged when one that might
+    be the best has no knee."""
     chosen = best(cells, objective)
+    lost = [str(cell.setting.max_num_seqs) for cell in cells if cell.figures.load is None]
+    if chosen is not None and lost:
+        text = f"{_said(chosen, objective, cells)}, but no knee was found with a batch of {', '.join(lost)}"
+        return Verdict(held="unjudged", text=text, exit_code=2)
     if chosen is not None:
         return Verdict(held="held", text=_said(chosen, objective, cells), exit_code=0)
     if cells and all(cell.figures.load == 0 for cell in cells):

@@ -11,7 +11,7 @@ from harness.scenario.wording import shown
 
 MOST_TOKENS = 1_000_000
 MOST_LEVELS = 1_000
-SECRET_HEADER = re.compile(r"(auth|authorization|api-?key|token|secret|password|cookie)$", re.IGNORECASE)
+SECRET_HEADER = re.compile(r"(auth|authorization|api[-_]?key|token|secret|password|cookie)$", re.IGNORECASE)
 
 Wrong = Iterator[tuple[str, str]]  # path, and what is wrong there in words
 
@@ -29,6 +29,9 @@ def contradictions_of(scenario: Scenario) -> Wrong:
         yield "phases.ramp_s", f"got {ramp_s:g}; expected at most warmup_s, {warmup_s:g}: users start in the warm-up"
     yield from _length("prompt_tokens", scenario.prompt_tokens)
     yield from _length("output_tokens", scenario.output_tokens)
+    for name in scenario.serve.env if scenario.serve is not None else ():
+        if SECRET_HEADER.search(name):
+            yield f"serve.env.{name}", "holds a secret; remove it here and export it where the command runs"
     if scenario.influx is not None:
         yield from _influx(scenario.influx)
     if scenario.prices is not None and not re.fullmatch(r"[A-Z]{3}", scenario.prices.currency):

@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from harness.model import Slo
 from harness.twin.look import Look, Loop, Question, saturation_rps
-from harness.twin.misses import clauses
+from harness.twin.misses import Misses, clauses
 from harness.twin.server import Server
 from harness.twin.traffic import Traffic
 
@@ -72,11 +72,12 @@ def knee(  # noqa: PLR0913 - three nouns, and by keyword only three settings tha
     most_rps = saturation_rps(server, traffic, seed=seed, requests=max(FEWEST, requests // PILOT))
     question = Question(server=server, traffic=traffic, limits=limits, loop=loop, seed=seed)
     look = cache(question.look)
-    if loop == "closed":
-        found, slope = _users(look, _most_users(question, most_rps), requests)
-    else:
+    if loop == "open":
         found, slope = _rate(look, most_rps, requests)
-    return _predicted(found, slope, most_rps)
+        return _predicted(found, slope, most_rps, found.binding)
+    found, slope = _users(look, _most_users(question, most_rps), requests)
+    broken = look(found.load + 1, requests).binding if slope else found.binding
+    return _predicted(found, slope, most_rps, _same(found, broken))
 
 
 def at_batches(  # noqa: PLR0913 - as `knee`, and the batch sizes
@@ -164,8 +165,13 @@ def _users(look: Looking, most: int, requests: int) -> tuple[Look, float]:
     return here, max(0.0, look(users + 1, requests).excess - here.excess) / math.log((users + 1) / users)
 
 
-def _predicted(found: Look, slope: float, most_rps: float) -> Predicted:
-    binding, broken = found.binding, slope == 0 and found.excess > 0
+def _same(found: Look, broken: Misses) -> Misses:
+    """The clause that breaks with one user more, as it is at the knee: there several may miss nothing, and tie."""
+    return next(clause for clause in found.clauses if clause.limit == broken.limit)
+
+
+def _predicted(found: Look, slope: float, most_rps: float, binding: Misses) -> Predicted:
+    broken = slope == 0 and found.excess > 0
     episodes, length = binding.episodes
     return Predicted(
         load=0.0 if broken else found.load,

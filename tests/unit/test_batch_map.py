@@ -176,6 +176,9 @@ def test_the_verdict_says_which_and_how_it_is_known() -> None:
     )
     assert conclusion([cell(8, 0.0), cell(16, 0.0)], "rate").exit_code == 1
     lost = structs.replace(cell(8, None), text="undecided: client-limited")
+    partly = conclusion([lost, cell(4, 1.5, how="measured")], "rate")
+    assert (partly.held, partly.exit_code) == ("unjudged", 2)
+    assert partly.text.endswith("a batch of 4 (1.5 requests/s), but no knee was found with a batch of 8")
     assert conclusion([lost], "rate") == Verdict(
         held="unjudged", exit_code=2, text="no setting has a knee; 8: undecided: client-limited"
     )

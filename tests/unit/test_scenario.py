@@ -167,6 +167,11 @@ MISTAKES = {
     "target: {stream: false, body: {stream: true}}": "target.body.stream: contradicts target.stream, false",
     'target: {headers: {X-A: "b\\r\\nX-B: c"}}': "target.headers.X-A: expected a header name",
     "target: {headers: {'X A': b}}": "target.headers.X A: expected a header name",
+    "target: {metrics: metrics}": 'target.metrics: got "metrics"; expected a path that starts with /',
+    "influx: {url: 'influxdb:8086/llm'}": "influx.url: got",
+    "influx: {url: 'http://127.0.0.1:8086/'}": "influx.url: got",
+    "influx: {url: 'http://h/x', token_points: some}": 'influx.token_points: got "some"; expected all, none',
+    "influx: {url: 'http://h/x', token_points: sample=0}": "influx.token_points: got",
 }
 
 
@@ -184,6 +189,8 @@ def test_mistake_in_one_line(part: str) -> None:
         ("target: {proxy: 'http://me:hunter2@h'}", "target.proxy: holds credentials; "),
         ("target: {headers: {Authorization: Bearer hunter2}}", "target.headers.Authorization: holds a secret; "),
         ("target: {headers: {x-api-key: hunter2}}", "target.headers.x-api-key: holds a secret; "),
+        ("influx: {url: 'http://me:hunter2@h/llm'}", "influx.url: holds credentials; "),
+        ("serve: {built_in: vllm, env: {HF_TOKEN: hunter2}}", "serve.env.HF_TOKEN: holds a secret; "),
         ("target: {api_key_env: sk-hunter2}", "target.api_key_env: expected the name of an environment variable"),
     ],
 )

@@ -123,3 +123,13 @@ def test_the_same_seed_is_the_same_answer_and_another_is_near_it() -> None:
     assert loads[0] == loads[1] != loads[2]
     assert loads[2] == pytest.approx(loads[0], rel=0.05)
     assert np.isfinite(loads).all()
+
+
+def test_a_closed_loop_names_the_clause_that_breaks_with_one_user_more() -> None:
+    """With the last user that fits nothing misses, neither TTFT nor TPOT: what breaks next is TPOT, and by far."""
+    flat = Fixed(tokens=20)
+    traffic = Traffic(lengths=Lengths(prompt_tokens=flat, output_tokens=flat))
+    server = Server(knots=((1, 10.0), (32, 41.0)), max_num_seqs=32, max_num_batched_tokens=2048)
+    found = knee(server, traffic, Slo(ttft_p99_ms=60_000, tpot_p99_ms=20.5), loop="closed", seed=1, requests=5_000)
+    assert found.binding == "tpot_p99_ms"
+    assert 10 <= found.load <= 12
