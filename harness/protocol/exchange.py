@@ -230,6 +230,11 @@ class Exchange:
             response_bytes=self._bytes,
         )
 
+    def release(self) -> None:
+        """Recorded, and nothing more will come: what is done with is freed now, not when a collector finds the circle
+        of parser and callbacks. With thousands of streams that is memory and pauses saved."""
+        self.response.release()
+
     # --- what the response says ---------------------------------------------------------------------------------------
 
     def _headers_arrived(self) -> None:

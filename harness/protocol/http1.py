@@ -64,6 +64,10 @@ class Response:
         if not self.headers_done:
             self._bound_headers(len(data))
 
+    def release(self) -> None:
+        """Nothing more will be fed: let go of the parser, which holds this response as this holds it."""
+        del self._parser, self._feed, self.on_body
+
     def _explain(self, error: Exception) -> None:
         if isinstance(error, httptools.HttpParserCallbackError):
             raise error.__context__ or error from None  # what our own callback raised

@@ -251,6 +251,7 @@ class Worker:
 
     def _put(self, exchange: Exchange) -> None:
         record = exchange.record()
+        exchange.release()
         self._recorder.put(record)
         self._pulse.saw(record)
         self._running -= 1

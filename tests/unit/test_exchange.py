@@ -1,6 +1,7 @@
 """Every outcome of a response, from bytes alone."""
 
 import json
+import sys
 from typing import Any
 
 import msgspec
@@ -267,3 +268,16 @@ def test_random_bytes_end_in_an_outcome_and_nothing_else(reads: list[bytes]) -> 
     talked.receive(Chunk(len(reads), b""))
     assert talked.over
     assert isinstance(talked.record().outcome, Outcome)
+
+
+def test_what_is_released_is_held_by_nobody_but_its_exchange() -> None:
+    """Parser and callbacks hold each other: left alone, only a collector would free a finished stream."""
+    done = exchange()
+    done.sent(1, None)
+    done.receive(Chunk(at_ns=2, data=HEAD + chunked(b"data: " + frame(content="a") + b"\n\n"), since_ns=0))
+    done.fail(Outcome.RESET, "gone", 3)
+    record, response = done.record(), done.response
+    assert sys.getrefcount(response) > 3
+    done.release()
+    assert sys.getrefcount(response) == 3  # this name, the exchange, and the argument just now
+    assert done.record() == record
