@@ -20,7 +20,7 @@ from pathlib import Path
 from tables import Table, show
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "tests" / "dashboards"))
+sys.path += [str(ROOT / "tests" / folder) for folder in ("dashboards", "e2e", "influx")]
 
 import local_influx  # noqa: E402  (after the path is known)
 from grafana_rules import ALL, Window, annotation_queries, panel_queries, sent, variable_queries  # noqa: E402  (same)

@@ -11,7 +11,7 @@ from harness.analysis.frame import frame_of
 from harness.decisions import Comparison, Difference, Side
 from harness.findings import Report
 from harness.knee.changes import REGRESSION
-from harness.record.directory import NoRun
+from harness.record.directory import NoRun, put
 from harness.record.log import read_records
 from harness.report import compared as rendered
 from harness.run import results
@@ -86,13 +86,6 @@ def write(directory: Path, comparison: Comparison, reports: Sequence[Report]) ->
     put(directory / "comparison.json", document)
     put(directory / "comparison.md", rendered.text(comparison).encode())
     return put(directory / "comparison.html", rendered.html(comparison, reports).encode())
-
-
-def put(path: Path, data: bytes) -> Path:
-    """A file, whole or not at all."""
-    unfinished = path.with_name(f".{path.name}")
-    unfinished.write_bytes(data)
-    return unfinished.replace(path)
 
 
 def _side(each: Read) -> Side:

@@ -14,6 +14,7 @@ from harness.knee.changes import REGRESSION
 from harness.knee.gate import decision_of, said, unsure
 from harness.knee.search import Stop
 from harness.knee.verdict import load_words
+from harness.record.directory import put
 from harness.report import gated, junit
 from harness.run import results
 
@@ -76,7 +77,7 @@ def write(directory: Path, gate: Gate) -> list[Path]:
     """gate.json, junit.xml and gate.md, each whole or not at all; returns their paths."""
     document = msgspec.json.format(msgspec.json.encode(gate, order="deterministic"), indent=2) + b"\n"
     files = {GATE: document, JUNIT: junit.xml(gate), MARKDOWN: gated.text(gate).encode()}
-    return [comparison.put(directory / name, data) for name, data in files.items()]
+    return [put(directory / name, data) for name, data in files.items()]
 
 
 def _checks(ours: Read) -> list[Check]:

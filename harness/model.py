@@ -217,6 +217,10 @@ class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """twin: tokens the server computes a step at most."""
 
 
+INFLUX_URL, INFLUX_ORG = "TOKENSWARM_INFLUX_URL", "TOKENSWARM_INFLUX_ORG"
+"""Environment variables that name the database where a scenario does not."""
+
+
 class Influx(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where every token is also recorded. Secrets stand in the environment only: TOKENSWARM_INFLUX_TOKEN, or
     TOKENSWARM_INFLUX_USER and TOKENSWARM_INFLUX_PASSWORD."""

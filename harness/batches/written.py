@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from harness.knee.map import BatchMap
+from harness.record.directory import put
 from harness.report import batch_map as rendered
 
 MAP, TEXT, PAGE = "map.json", "map.md", "map.html"
@@ -13,9 +14,9 @@ MAP, TEXT, PAGE = "map.json", "map.md", "map.html"
 def write(directory: Path, found: BatchMap) -> Path:
     """All three; returns the path of the page."""
     directory.mkdir(parents=True, exist_ok=True)
-    _put(directory / MAP, msgspec.json.format(msgspec.json.encode(found, order="deterministic"), indent=2) + b"\n")
-    _put(directory / TEXT, rendered.text(found).encode())
-    return _put(directory / PAGE, rendered.html(found).encode())
+    put(directory / MAP, msgspec.json.format(msgspec.json.encode(found, order="deterministic"), indent=2) + b"\n")
+    put(directory / TEXT, rendered.text(found).encode())
+    return put(directory / PAGE, rendered.html(found).encode())
 
 
 def read(directory: Path) -> BatchMap:
@@ -27,9 +28,3 @@ def read(directory: Path) -> BatchMap:
         raise ValueError(f"{directory}: no {MAP}; a map is made by `tokenswarm knee SCENARIO --batch …`") from None
     except msgspec.DecodeError as error:
         raise ValueError(f"{path}: {error}; expected a map of this program") from None
-
-
-def _put(path: Path, data: bytes) -> Path:
-    unfinished = path.with_name(f".{path.name}")
-    unfinished.write_bytes(data)
-    return unfinished.replace(path)

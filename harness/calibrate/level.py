@@ -15,7 +15,7 @@ from harness.calibrate.rung import Emitting, Rung
 from harness.calibrate.source import Source, emitter, pin
 from harness.calibrate.trial import NoTrial, Trial, scenario_of
 from harness.clock import S
-from harness.model import RunHeader, Stage
+from harness.model import INFLUX_URL, RunHeader, Stage
 from harness.record.log import read_health, read_records
 
 LOG_BYTES = 400
@@ -33,8 +33,8 @@ def tokenswarm_run(trial: Trial, host: str, directory: Path, influx: str = "") -
     written.write_text(scenario.dump(scenario_of(trial, host)), encoding="utf-8")
     command = [sys.executable, "-m", "harness.cli", "run", str(written), "--out", str(directory)]
     command += ["--processes", str(trial.processes)] if trial.processes > 1 else []
-    environ = {name: value for name, value in os.environ.items() if name != "TOKENSWARM_INFLUX_URL"}
-    environ |= {"TOKENSWARM_INFLUX_URL": influx} if influx else {}
+    environ = {name: value for name, value in os.environ.items() if name != INFLUX_URL}
+    environ |= {INFLUX_URL: influx} if influx else {}
     with open(output, "wb") as log, subprocess.Popen(command, stdout=log, stderr=log, env=environ) as process:
         pin(process.pid, trial.cores.client)
         try:

@@ -2,13 +2,20 @@
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from harness.export.state import line, read_state, state_path
-from harness.model import Influx
+from harness.model import INFLUX_ORG, INFLUX_URL, Influx
 
 FEW_BYTES = 200_000
 """Of log, a second or two of much load: no news."""
+
+
+def named_by(environ: Mapping[str, str]) -> Influx | None:
+    """The database that the environment names."""
+    url = environ.get(INFLUX_URL)
+    return Influx(url=url, org=environ.get(INFLUX_ORG, "")) if url else None
 
 
 def command(directory: Path) -> list[str]:

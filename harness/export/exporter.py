@@ -7,7 +7,6 @@ process that is killed in between writes them again: every point has a key of it
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
@@ -19,13 +18,13 @@ from harness.export.seconds import Seconds
 from harness.export.state import State, write_state
 from harness.findings import Report
 from harness.model import OPEN, RunHeader, Stage
-from harness.record.directory import read_announced, read_header, read_stages
+from harness.record.directory import SUMMARY, read_announced, read_header, read_stages
 from harness.record.log import lost_records
 from harness.record.tail import Tail
+from harness.report import document
 
 IDLE_S = 0.5
 """Between two looks at a log in which nothing was new."""
-SUMMARY = "summary.json"
 KINDS = ("records", "health", "server")
 
 
@@ -126,7 +125,7 @@ class Exporter:
 
     def _report(self) -> Report | None:
         path = self._source.directory / SUMMARY
-        return msgspec.json.decode(path.read_bytes(), type=Report) if path.exists() else None
+        return document.read(path.read_bytes()) if path.exists() else None
 
     def _last(self) -> None:
         """The run is over: requests without an end are lost, and the verdict is known."""

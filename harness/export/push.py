@@ -11,19 +11,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from harness import clock
-from harness.export.exporter import SUMMARY, Exporter, Source, Stopped, confirm
+from harness.export.command import named_by
+from harness.export.exporter import Exporter, Source, Stopped, confirm
 from harness.export.influx.database import Database
 from harness.export.influx.influxql import QueryError
 from harness.export.influx.target import Target
 from harness.export.influx.writer import Refused, Writer
 from harness.export.state import Busy, State, alone, read_state, state_path, write_state
-from harness.model import Influx
-from harness.record.directory import read_header
+from harness.model import INFLUX_ORG, INFLUX_URL, Influx
+from harness.record.directory import SUMMARY, read_header
 
 TOKEN, USER, PASSWORD = "TOKENSWARM_INFLUX_TOKEN", "TOKENSWARM_INFLUX_USER", "TOKENSWARM_INFLUX_PASSWORD"
 LINGER_NS = 5 * clock.S
 """After the run was killed: longer than anything beside it keeps to itself."""
-URL, ORG = "TOKENSWARM_INFLUX_URL", "TOKENSWARM_INFLUX_ORG"
 
 
 class NotPushed(ValueError):
@@ -32,10 +32,11 @@ class NotPushed(ValueError):
 
 def influx_of(scenario: Influx | None, options: Mapping[str, Any], environ: Mapping[str, str]) -> Influx:
     """Options first, then the scenario, then the environment. Raises NotPushed when none names a database."""
-    url = options.get("influx") or (scenario.url if scenario else environ.get(URL))
-    if not url:
-        raise NotPushed(f"which database? give --influx http://HOST:8086/DATABASE, or set {URL}")
-    found = scenario if scenario and scenario.url == url else Influx(url=url, org=environ.get(ORG, ""))
+    found = scenario or named_by(environ)
+    if url := options.get("influx"):
+        found = found if found and found.url == url else Influx(url=url, org=environ.get(INFLUX_ORG, ""))
+    if found is None:
+        raise NotPushed(f"which database? give --influx http://HOST:8086/DATABASE, or set {INFLUX_URL}")
     version = options.get("influx_version")
     return replace(
         found,
@@ -112,7 +113,8 @@ def _export(source: Source, state: State, path: Path, target: Target, stop: thre
             confirm(state, Database(target), header)
             if not state.pending:
                 break
-            state.positions, state.written = {}, {}  # it lost what it had taken: all of it once more
+            # It lost what it had taken: all of it once more. influxd 1.6.7 does so in one of 40 storms of kill -9.
+            state.positions, state.written, state.set_aside = {}, {}, 0
         state.trouble = ""
     except Stopped:
         pass

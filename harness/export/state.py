@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from harness.model import Influx
+from harness.record.directory import put
 
 
 class Busy(Exception):
@@ -70,21 +70,21 @@ def read_state(path: Path, influx: Influx) -> State:
 
 def write_state(path: Path, state: State) -> None:
     """Whole or not at all."""
-    unfinished = path.with_suffix(".tmp")
-    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(state)))
-    unfinished.replace(path)
+    put(path, msgspec.json.format(msgspec.json.encode(state)))
 
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Raises Busy while another process holds this state; a killed one holds nothing."""
+    """Raises Busy while another process holds this state; a killed one holds nothing.
+
+    The file stays: whoever removed it could take it from under one who has just opened it.
+    """
     with open(path.with_suffix(".lock"), "wb") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise Busy(f"{path.parent}: is being exported to this database already; wait for that to end") from None
         yield
-        os.unlink(lock.name)
 
 
 def line(state: State, finish: str) -> str:

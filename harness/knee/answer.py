@@ -5,75 +5,62 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from msgspec import Struct
+from msgspec import structs, to_builtins
 
+from harness.findings import Ledger, Located, Verdict
 from harness.knee.assisted import Assisted, Standing, is_usable, of
 from harness.knee.estimate import ETA_DF, ETA_SD, Estimate
 from harness.knee.fallback import Pooled
 from harness.knee.plan import CALIBRATIONS, LEAST_VERIFIED, Seen, minutes_spent, requests_spent
-from harness.twin.server import Server
+from harness.knee.verdict import load_words, unbalanced
 
+CONFIRMED = {True: "confirmed by a hold-out at the lower end", False: "NOT confirmed by the hold-out", None: ""}
 OUTLIER = 3.0
 """Standard deviations by which a hold-out must be slower than all verifications together to contradict them."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """Where the SLO breaks in the long run, over the declared traffic."""
-
-    axis: Literal["users", "rate"]
-    method: Literal["twin", "pooled", "band", "none"]
-    """twin: corrected by verification. pooled: from misses alone. band: vetoed, the server moved or nothing else could
-    tell. none: the search ended before there was anything to say."""
-    load: float | None = None
-    """Users come whole: the highest number that holds."""
-    low: float | None = None
-    high: float | None = None
-    binding: str = ""
-    sure: str = ""
-    """How sure, in words, and what spoke against it."""
-    etas: list[float] = []
-    requests: int
-    """Sent, warm-up included."""
-    minutes: float
-    """Of hold."""
-    server: Server | None = None
-    """The twin."""
-    saturation_rps: float | None = None
-    """What the twin can deliver at most."""
-    confirmed: bool | None = None
-    """Did the hold-out at the lower end agree? None: it was not run, or cannot tell."""
-    drift: float | None = None
-    refitted: bool = False
+def answer(search: Assisted, history: Sequence[Seen], stopped: str = "") -> Located:
+    """What the levels seen so far say; at any point of the search, not only at its end. `stopped`: why it ended."""
+    found = _found(search, history)
+    found = structs.replace(found, requests=requests_spent(history), minutes=minutes_spent(history), stopped=stopped)
+    return structs.replace(found, text=_text(found))
 
 
-def answer(search: Assisted, history: Sequence[Seen]) -> Answer:
-    """What the levels seen so far say; at any point of the search, not only at its end."""
+def located_verdict(found: Located, ledger: Ledger) -> Verdict:
+    """A knee was found, or the search could not tell."""
+    if not ledger.balanced:
+        return Verdict(held="unjudged", text=unbalanced(ledger), exit_code=2)
+    if found.load is None:
+        return Verdict(held="unjudged", text=found.text, exit_code=2)
+    return Verdict(held="held", text=found.text, exit_code=0)
+
+
+def _found(search: Assisted, history: Sequence[Seen]) -> Located:
     seen = [one for one in history if is_usable(one)]
     axis: Literal["users", "rate"] = "users" if search.plan.loop == "closed" else "rate"
-    requests, minutes = requests_spent(history), minutes_spent(history)
     if len(of(seen, "calibrate")) < len(CALIBRATIONS):
-        sure = "nothing is known yet: the twin is not calibrated"
-        return Answer(axis=axis, method="none", sure=sure, requests=requests, minutes=minutes)
+        return Located(axis=axis, method="none", sure="nothing is known yet: the twin is not calibrated")
     standing = search.standing(seen)
     method, (load, low, high) = _located(search, seen, standing)
-    whole = math.floor if axis == "users" else float
     binding = standing.binding
-    return Answer(
+    predicted = binding.predicted
+    rate = load if axis == "rate" else predicted.rps
+    return Located(
         axis=axis,
         method=method,
-        load=whole(load),
-        low=whole(low),
-        high=math.ceil(high) if axis == "users" else high,
+        load=load if axis == "rate" else math.floor(load),
+        low=low if axis == "rate" else math.floor(low),
+        high=high if axis == "rate" else math.ceil(high),
         binding=binding.limit.name,
         sure=_sure(method, standing),
-        etas=[correction.eta for correction in binding.corrections],
-        requests=requests,
-        minutes=minutes,
-        server=standing.fitted.server,
-        saturation_rps=binding.predicted.saturation_rps,
+        corrections=[correction.eta for correction in binding.corrections],
         confirmed=_confirmed(search, seen, standing),
         drift=standing.drift,
-        refitted=standing.refitted,
+        saturation_rps=predicted.saturation_rps,
+        headroom=rate / predicted.saturation_rps if predicted.saturation_rps else None,
+        batch_p50=predicted.batch_p50,
+        batch_p99=predicted.batch_p99,
+        twin=to_builtins(standing.fitted.server),
     )
 
 
@@ -123,3 +110,12 @@ def _confirmed(search: Assisted, seen: Sequence[Seen], standing: Standing) -> bo
     if found.eta - float(etas.mean()) > OUTLIER * sd:
         return False
     return True if binding.predicted.load * math.exp(-found.eta) >= found.load else None
+
+
+def _text(found: Located) -> str:
+    if found.load is None or found.low is None or found.high is None:
+        return f"no knee was located: {found.stopped or found.sure}"
+    span = f"{found.low:.3g} to {found.high:.3g}"
+    parts = [f"{found.sure.split(';')[0]}: {span}" if found.method == "twin" else f"{found.sure}: {span}"]
+    parts += [f"{found.binding} breaks first", CONFIRMED[found.confirmed]]
+    return f"knee at {load_words(float(f'{found.load:.3g}'), found.axis)} ({'; '.join(part for part in parts if part)})"

@@ -126,7 +126,7 @@ def run_verdict(levels: Sequence[Level], ledger: Ledger, knee: Knee | None = Non
 
 def _run_held(levels: Sequence[Level], ledger: Ledger, knee: Knee | None) -> tuple[Held, str]:
     if not ledger.balanced:
-        return "unjudged", f"{ledger.lost} of {ledger.due} due requests have no record, so no share can be trusted"
+        return "unjudged", unbalanced(ledger)
     if not levels:
         return "unjudged", "no level was measured"
     if knee is not None:
@@ -141,6 +141,11 @@ def _run_held(levels: Sequence[Level], ledger: Ledger, knee: Knee | None) -> tup
     if all(not level.clauses for level in levels):
         return "held", f"measured {upto}; {NO_CLAUSES} to judge"
     return "held", f"SLO held at {upto}"
+
+
+def unbalanced(ledger: Ledger) -> str:
+    """Why nothing can be judged of a run that lost requests."""
+    return f"{ledger.lost} of {ledger.due} due requests have no record, so no share can be trusted"
 
 
 def load(level: Level) -> str:

@@ -9,10 +9,19 @@ from harness.model import RunHeader, Stage
 HEADER = "header.json"
 STAGES = "stages.jsonl"
 ANNOUNCED = "announced.jsonl"
+SUMMARY = "summary.json"
+"""The Report; written when the run is over, and not before."""
 
 
 class NoRun(ValueError):
     """The directory is not a run. The message is one line."""
+
+
+def put(path: Path, data: bytes) -> Path:
+    """Write a file whole or not at all; returns its path."""
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_bytes(data)
+    return unfinished.replace(path)
 
 
 def write_header(directory: Path, header: RunHeader) -> None:

@@ -40,7 +40,7 @@ class Tail:
 
     def _portion(self, path: Path, until: Mapping[str, int] | None) -> bytes:
         at = self.position.get(path.name, 0)
-        return _portion(path, at, None if until is None else until.get(path.name, 0) - at)
+        return _whole_messages(path, at, None if until is None else until.get(path.name, 0) - at)
 
     @property
     def unread_bytes(self) -> int:
@@ -49,7 +49,7 @@ class Tail:
         return sum(path.stat().st_size - self.position.get(path.name, 0) for path in paths)
 
 
-def _portion(path: Path, at: int, most: int | None) -> bytes:
+def _whole_messages(path: Path, at: int, most: int | None) -> bytes:
     """Whole messages from there on: about `PORTION_BYTES` of them, or b"" where none is whole yet."""
     if most is not None and most <= 0:
         return b""

@@ -1,9 +1,5 @@
 """A batch map to the terminal, to Markdown and to one page. No clock; reads only package files."""
 
-from functools import cache
-from pathlib import Path
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from rich.console import Group, RenderableType
@@ -15,7 +11,7 @@ from harness.report import words
 from harness.report.batch_map_figures import figures
 from harness.report.gated import markdown_table, terminal_table
 from harness.report.markdown import SIGNS, plain
-from harness.report.page import payload
+from harness.report.page import payload, worded
 from harness.report.sentences import objective_line, sentence
 from harness.report.terminal import STYLES, hint
 
@@ -52,7 +48,7 @@ def render(found: BatchMap) -> RenderableType:
 def html(found: BatchMap) -> str:
     """The page. Every text is escaped; nothing is loaded from anywhere."""
     drawn = figures(found)
-    return template().render(
+    return worded("batch_map.html.jinja").render(
         found=found,
         heads=heads(found),
         rows=[(cell, cells(found, cell)) for cell in found.cells],
@@ -63,15 +59,6 @@ def html(found: BatchMap) -> str:
         payload=payload(drawn),
         plotly=Markup(get_plotlyjs()),
     )
-
-
-@cache
-def template() -> Template:
-    """The template, and the words it may use."""
-    place = FileSystemLoader(Path(__file__).parent)
-    rooms = Environment(loader=place, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    rooms.globals.update(words=words)
-    return rooms.get_template("batch_map.html.jinja")
 
 
 def heads(found: BatchMap) -> list[str]:

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 from rich.console import Group, RenderableType
@@ -18,7 +17,7 @@ from harness.report import words
 from harness.report.compared_figures import color, figures
 from harness.report.gated import AGAINST, label, markdown_table, terminal_table
 from harness.report.markdown import plain
-from harness.report.page import payload
+from harness.report.page import payload, worded
 from harness.report.terminal import hint
 
 
@@ -68,10 +67,7 @@ def html(comparison: Comparison, reports: Sequence[Report]) -> str:
 @cache
 def template() -> Template:
     """The template, and the words it may use."""
-    place = FileSystemLoader(Path(__file__).parent)
-    rooms = Environment(loader=place, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    rooms.globals.update(words=words, label=label, cells=cells, heads=heads, color=color, iso=iso)
-    return rooms.get_template("compared.html.jinja")
+    return worded("compared.html.jinja", label=label, cells=cells, heads=heads, color=color, iso=iso)
 
 
 def loads(comparison: Comparison) -> list[list[Compared]]:

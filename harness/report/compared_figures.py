@@ -19,6 +19,7 @@ from harness.report.figures import (
     load_axis,
     log_axis,
 )
+from harness.report.load_figures import quantile_line
 from harness.report.sentences import by_load
 
 COLORS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
@@ -64,7 +65,7 @@ def _latency(runs: Sequence[list[Level]], keys: list[Key], metric: str, quantile
         caption="Bars are 95 % intervals; a point without one had too few requests.",
         keys=keys,
         data=[
-            _quantile_line(levels, metric, quantile, place, keys[place].label)
+            quantile_line(levels, metric, quantile, color(place), f"{_escaped(keys[place].label)}<br>")
             for place, levels in enumerate(shown)
             if levels
         ],
@@ -74,27 +75,6 @@ def _latency(runs: Sequence[list[Level]], keys: list[Key], metric: str, quantile
 
 def _values(spread: Spread, quantile: str) -> list[float]:
     return [words.value_of(spread, quantile) or 0.0, *(spread.interval.get(quantile) or ())]
-
-
-def _quantile_line(levels: list[Level], metric: str, quantile: str, place: int, run: str) -> Plot:
-    values = [words.value_of(level.metrics[metric], quantile) for level in levels]
-    ends = [level.metrics[metric].interval.get(quantile) for level in levels]
-    pairs = list(zip(values, ends, strict=True))
-    said = [
-        f"{_escaped(run)}<br>{words.load_of(level.load, level.axis)}<br>{quantile.upper()} {words.duration(value)}"
-        f"<br>95 %: {words.interval(level.metrics[metric], quantile)}"
-        for level, value in zip(levels, values, strict=True)
-    ]
-    bars = {
-        "type": "data",
-        "symmetric": False,
-        "array": [max(0.0, end[1] - value) if end and value is not None else None for value, end in pairs],
-        "arrayminus": [max(0.0, value - end[0]) if end and value is not None else None for value, end in pairs],
-        "color": color(place),
-        "thickness": 1.4,
-        "width": 4,
-    }
-    return line(levels, values, color(place), said) | {"error_y": bars}
 
 
 def _rate(runs: Sequence[list[Level]], keys: list[Key], of: tuple[str, str, str, Callable[[Level], float]]) -> Figure:

@@ -12,6 +12,7 @@ from harness.report.figures import (
     INK,
     KNEE,
     ORANGE,
+    PURPLE,
     Figure,
     Key,
     Plot,
@@ -58,13 +59,13 @@ def nothing(levels: list[Level]) -> str:
     return "No request succeeded, so there is no latency to draw."
 
 
-def quantile_line(levels: list[Level], metric: str, name: str, color: str) -> Plot:
-    """One quantile over load, with its intervals as error bars."""
+def quantile_line(levels: list[Level], metric: str, name: str, color: str, said_first: str = "") -> Plot:
+    """One quantile over load, with its intervals as error bars; `said_first` is HTML for the pointer."""
     values = [words.value_of(level.metrics[metric], name) or None for level in levels]
     bounds = [level.metrics[metric].interval.get(name) for level in levels]
     pairs = list(zip(values, bounds, strict=True))
     said = [
-        f"{words.load_of(level.load, level.axis)}<br>{name.upper()} {words.duration(value)}"
+        f"{said_first}{words.load_of(level.load, level.axis)}<br>{name.upper()} {words.duration(value)}"
         f"<br>95 %: {words.interval(level.metrics[metric], name)}"
         for level, value in zip(levels, values, strict=True)
     ]
@@ -184,7 +185,7 @@ STAGES = {
     "ladder": GREY,
     "calibrate": BLUE,
     "verify": ORANGE,
-    "anchor": "#8e6bbf",
+    "anchor": PURPLE,
     "confirm": GREEN,
     "fallback": "#b8443b",
 }

@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
@@ -43,12 +44,17 @@ def html(report: Report) -> str:
 @cache
 def template() -> Template:
     """The template, and the words it may use."""
+    return worded(
+        "page.html.jinja", columns=columns.FULL, sentences=sentences, clause_of=clause_of, legend=columns.legend
+    )
+
+
+def worded(name: str, **more: Any) -> Template:
+    """A template beside this file that escapes every text; it may use `words`, and these."""
     place = FileSystemLoader(Path(__file__).parent)
     rooms = Environment(loader=place, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    rooms.globals.update(
-        columns=columns.FULL, words=words, sentences=sentences, clause_of=clause_of, legend=columns.legend
-    )
-    return rooms.get_template("page.html.jinja")
+    rooms.globals.update(words=words, **more)
+    return rooms.get_template(name)
 
 
 def sections(report: Report) -> dict[str, list[Figure]]:

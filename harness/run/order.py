@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from harness import scenario as scenarios
 from harness import shipped
-from harness.model import Influx, RunHeader, Scenario
+from harness.export.command import named_by
+from harness.model import INFLUX_URL, RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
 from harness.record.directory import HEADER
 from harness.run.master import Order
@@ -46,12 +47,11 @@ def scenario_of(asked: Asked) -> Scenario:
 
 def recorded(scenario: Scenario, environ: Mapping[str, str]) -> Scenario:
     """With the database that the environment names, where the scenario names none. Raises CannotRun."""
-    url = environ.get("TOKENSWARM_INFLUX_URL", "")
-    if scenario.influx is not None or not url:
+    influx = named_by(environ)
+    if scenario.influx is not None or influx is None:
         return scenario
-    influx = Influx(url=url, org=environ.get("TOKENSWARM_INFLUX_ORG", ""))
     try:
-        return scenarios.parse(scenarios.dump(replace(scenario, influx=influx)), source="TOKENSWARM_INFLUX_URL")
+        return scenarios.parse(scenarios.dump(replace(scenario, influx=influx)), source=INFLUX_URL)
     except scenarios.ScenarioError as error:
         raise CannotRun(str(error)) from None
 

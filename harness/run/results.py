@@ -6,46 +6,42 @@ from pathlib import Path
 import msgspec
 
 from harness import scenario
-from harness.analysis.frame import frame_of
+from harness.analysis.frame import Frame, frame_of
 from harness.analysis.levels import levels
 from harness.analysis.observed import observation
 from harness.analysis.report import report_value
 from harness.analysis.server import most_running, preemptions
-from harness.findings import Report, Verdict
+from harness.findings import Level, Report, Verdict
 from harness.knee import search
-from harness.knee.answer import answer
+from harness.knee.answer import answer, located_verdict
 from harness.knee.assisted import Assisted
 from harness.knee.bracket import Axis, knee_of
-from harness.knee.located import located, located_verdict
 from harness.knee.plan import Plan, Seen, plan_cost
 from harness.knee.search import NextProbe, Probe, Stop
 from harness.knee.verdict import load_words, run_verdict
 from harness.model import RunHeader, Stage
-from harness.record.directory import NoRun
+from harness.record.directory import SUMMARY, NoRun, put
 from harness.record.facts import Facts, facts_of
 from harness.record.log import read_server
 from harness.report import document, markdown, page
 from harness.twin import traffic
 
-SUMMARY = "summary.json"
 REPORT = "report.html"
 USUAL_SEATS = 256
 """Of a batch, where neither the scenario nor the server says: vLLM's default."""
-
-
 BISECTIONS = 4
 """Levels that a bracket needs after the ladder, usually."""
 
 
 def seen(directory: Path, stages: Sequence[Stage]) -> list[Seen]:
     """These stages, from the log: as judged, and as a search needs them. LogError, NoRun."""
-    return _seen(facts_of(directory), stages)
+    facts = facts_of(directory)
+    frame = frame_of(facts.records)
+    return _seen(facts, frame, stages, levels(frame, facts.health, facts.header.scenario, list(stages)))
 
 
-def _seen(facts: Facts, stages: Sequence[Stage]) -> list[Seen]:
-    header, frame = facts.header, frame_of(facts.records)
-    load = header.scenario.load
-    found = levels(frame, facts.health, header.scenario, list(stages))
+def _seen(facts: Facts, frame: Frame, stages: Sequence[Stage], judged: Sequence[Level]) -> list[Seen]:
+    header, load = facts.header, facts.header.scenario.load
     return [
         Seen(
             level=level,
@@ -53,7 +49,7 @@ def _seen(facts: Facts, stages: Sequence[Stage]) -> list[Seen]:
             why=stage.why,  # type: ignore[arg-type]  # a search reads its own words back
             preemptions=preemptions(facts.server, stage),
         )
-        for level, stage in zip(found, stages, strict=True)
+        for level, stage in zip(judged, stages, strict=True)
     ]
 
 
@@ -80,9 +76,9 @@ def report_from(facts: Facts) -> Report:
 
 def _located(report: Report, facts: Facts) -> Report:
     search = Assisted(plan_of(facts.header, most_running(facts.server)))
-    history = _seen(facts, facts.stages)
+    history = _seen(facts, frame_of(facts.records), facts.stages, report.levels)
     left = search.next_probe(history)
-    found = located(answer(search, history), search, history, left.why if isinstance(left, Stop) else "")
+    found = answer(search, history, stopped=left.why if isinstance(left, Stop) else "")
     knee = knee_of(report.levels, found.axis)
     verdict = located_verdict(found, report.ledger)
     report = msgspec.structs.replace(report, knee=knee, located=found, verdict=verdict)
@@ -160,15 +156,9 @@ def plan_of(header: RunHeader, seats: int | None) -> Plan:
 
 def write_report(directory: Path, report: Report) -> Path:
     """summary.json, report.md and report.html, each whole or not at all; returns the path of the page."""
-    for name, data in (
-        (SUMMARY, document.summary(report)),
-        ("report.md", markdown.text(report).encode()),
-        (REPORT, page.html(report).encode()),
-    ):
-        unfinished = directory / f".{name}"
-        unfinished.write_bytes(data)
-        unfinished.replace(directory / name)
-    return directory / REPORT
+    put(directory / SUMMARY, document.summary(report))
+    put(directory / "report.md", markdown.text(report).encode())
+    return put(directory / REPORT, page.html(report).encode())
 
 
 def read_report(directory: Path) -> Report:

@@ -1,11 +1,8 @@
-"""A real InfluxDB 1.x on loopback, and its HTTP API. I/O (processes, sockets, the clock)."""
+"""A real InfluxDB 1.x on loopback, and its HTTP API. I/O (processes, sockets)."""
 
 import contextlib
 import json
 import shutil
-import socket
-import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,26 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-READY_S = 10.0
-CONFIG = """
-reporting-disabled = true
-bind-address = "127.0.0.1:{rpc}"
-[meta]
-dir = "{place}/meta"
-[data]
-dir = "{place}/data"
-wal-dir = "{place}/wal"
-query-log-enabled = false
-[monitor]
-store-enabled = false
-[http]
-bind-address = "127.0.0.1:{http}"
-log-enabled = false
-[subscriber]
-enabled = false
-[continuous_queries]
-enabled = false
-"""
+import servers
 
 
 def available() -> bool:
@@ -43,18 +21,8 @@ def available() -> bool:
 @contextlib.contextmanager
 def running(place: Path) -> Iterator[str]:
     """A server with its files in this folder; yields its URL."""
-    http, rpc = free_port(), free_port()
-    config = place / "influxd.conf"
-    config.write_text(CONFIG.format(place=place, http=http, rpc=rpc), encoding="utf-8")
-    with (place / "influxd.log").open("wb") as log:
-        process = subprocess.Popen(["influxd", "run", "-config", str(config)], stdout=log, stderr=log)
-        try:
-            url = f"http://127.0.0.1:{http}"
-            _await(url, process)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(READY_S)
+    with servers.influxd(place) as server:
+        yield server.url
 
 
 def create(url: str, database: str) -> None:
@@ -81,22 +49,6 @@ def asked(url: str, database: str, query: str) -> list[dict[str, Any]]:
     return list(result.get("series", []))
 
 
-def free_port() -> int:
-    """A port that nobody uses just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _post(address: str, body: bytes) -> bytes:
     with urllib.request.urlopen(urllib.request.Request(address, data=body), timeout=60) as answer:
         return bytes(answer.read())
-
-
-def _await(url: str, process: "subprocess.Popen[bytes]") -> None:
-    until = time.monotonic() + READY_S
-    while time.monotonic() < until and process.poll() is None:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/ping", timeout=1):
-            return
-        time.sleep(0.02)
-    raise RuntimeError(f"influxd did not start (exit {process.poll()}); its log stands beside its configuration")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from harness.findings import Client, Level
-from harness.knee.answer import Answer, answer
+from harness.findings import Client, Level, Located
+from harness.knee.answer import answer
 from harness.knee.assisted import Assisted, of
 from harness.knee.control import correction, loaded, tail
 from harness.knee.estimate import interval
@@ -82,12 +82,12 @@ def search() -> Assisted:
 
 
 @pytest.fixture(scope="module")
-def whole(search: Assisted) -> tuple[list[Seen], str, Answer]:
+def whole(search: Assisted) -> tuple[list[Seen], str, Located]:
     history, why = searched(search, SERVER, [])
     return history, why, answer(search, history)
 
 
-def test_the_knee_is_found_within_its_interval_and_the_budget(whole: tuple[list[Seen], str, Answer]) -> None:
+def test_the_knee_is_found_within_its_interval_and_the_budget(whole: tuple[list[Seen], str, Located]) -> None:
     history, _, said = whole
     assert said.method == "twin"
     assert said.load == pytest.approx(TRUE_KNEE, rel=0.04)
@@ -100,7 +100,7 @@ def test_the_knee_is_found_within_its_interval_and_the_budget(whole: tuple[list[
     assert abs(said.drift or 0) < 0.01
 
 
-def test_stages_come_in_order(whole: tuple[list[Seen], str, Answer]) -> None:
+def test_stages_come_in_order(whole: tuple[list[Seen], str, Located]) -> None:
     stages = [one.why for one in whole[0]]
     order = ["ladder", "calibrate", "verify", "anchor", "confirm"]
     assert sorted(stages, key=order.index) == stages
@@ -108,14 +108,14 @@ def test_stages_come_in_order(whole: tuple[list[Seen], str, Answer]) -> None:
     assert [stages.count(stage) for stage in ("calibrate", "anchor", "confirm")] == [3, 1, 1]
 
 
-def test_verification_surrounds_the_answer(whole: tuple[list[Seen], str, Answer]) -> None:
+def test_verification_surrounds_the_answer(whole: tuple[list[Seen], str, Located]) -> None:
     history, _, said = whole
     loads = [one.level.load for one in of(history, "verify")]
     assert said.load is not None
     assert min(loads) < said.load < max(loads)
 
 
-def test_a_search_that_was_interrupted_asks_for_the_same_level(whole: tuple[list[Seen], str, Answer]) -> None:
+def test_a_search_that_was_interrupted_asks_for_the_same_level(whole: tuple[list[Seen], str, Located]) -> None:
     """A fresh search has no memory of results; the levels alone decide."""
     history = whole[0]
     first = [one.why for one in history].index("calibrate")
@@ -125,14 +125,14 @@ def test_a_search_that_was_interrupted_asks_for_the_same_level(whole: tuple[list
         assert (step.load, step.why) == (history[done].level.load, history[done].why)
 
 
-def test_a_finished_search_stays_finished(search: Assisted, whole: tuple[list[Seen], str, Answer]) -> None:
+def test_a_finished_search_stays_finished(search: Assisted, whole: tuple[list[Seen], str, Located]) -> None:
     history, why, said = whole
     assert search.next_probe(history) == Stop(why)
     assert answer(search, history) == said
 
 
 def test_a_server_that_slows_down_gets_a_band_and_the_reason(
-    search: Assisted, whole: tuple[list[Seen], str, Answer]
+    search: Assisted, whole: tuple[list[Seen], str, Located]
 ) -> None:
     verified = [one.why for one in whole[0]].index("verify")
     history, why = searched(search, slower(SERVER, 1.08), whole[0][: verified + 2])
@@ -145,7 +145,7 @@ def test_a_server_that_slows_down_gets_a_band_and_the_reason(
     assert not of(history, "confirm")
 
 
-def test_preemptions_send_the_search_to_pooled_misses(search: Assisted, whole: tuple[list[Seen], str, Answer]) -> None:
+def test_preemptions_send_the_search_to_pooled_misses(search: Assisted, whole: tuple[list[Seen], str, Located]) -> None:
     history = [replace(one, preemptions=2) for one in whole[0] if one.why != "confirm"]
     said, believed = answer(search, history), whole[2]
     assert said.method == "pooled"
