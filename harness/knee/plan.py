@@ -55,12 +55,17 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Simulated requests behind each prediction."""
 
     def clauses(self) -> list[Limit]:
-        """The latency clauses the twin can speak of. Raises ValueError when there is none."""
-        found = [limit for limit in limits(self.slo) if limit.metric in MODELLED]
-        if not found:
-            given = ", ".join(limit.name for limit in limits(self.slo)) or "none"
-            raise ValueError(f"slo: got {given}: expected a ttft, tpot or e2e clause; or search with --method bracket")
-        return found
+        """The latency clauses the twin can speak of."""
+        return modelled(self.slo)
+
+
+def modelled(slo: Slo) -> list[Limit]:
+    """The latency clauses a twin can speak of. Raises ValueError when there is none."""
+    found = [limit for limit in limits(slo) if limit.metric in MODELLED]
+    if not found:
+        given = ", ".join(limit.name for limit in limits(slo)) or "none"
+        raise ValueError(f"slo: got {given}: expected a ttft, tpot or e2e clause; or search with --method bracket")
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

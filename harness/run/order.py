@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from harness import scenario as scenarios
 from harness import shipped
 from harness.export.command import named_by
+from harness.knee.plan import modelled
 from harness.model import INFLUX_URL, RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
 from harness.record.directory import HEADER
@@ -59,6 +60,8 @@ def recorded(scenario: Scenario, environ: Mapping[str, str]) -> Scenario:
 def order(asked: Asked, environ: Mapping[str, str]) -> Order:
     """What the master runs. Raises CannotRun."""
     scenario = recorded(scenario_of(asked), environ)
+    if asked.plan == "knee" and scenario.search.method == "twin":
+        _can_be_modelled(scenario)
     where = endpoint_of(scenario, environ)
     directory = Path(asked.run_dir) if asked.run_dir else None
     if directory and (directory / HEADER).exists():
@@ -71,6 +74,13 @@ def order(asked: Asked, environ: Mapping[str, str]) -> Order:
         directory=directory,
         command=asked.command,
     )
+
+
+def _can_be_modelled(scenario: Scenario) -> None:
+    try:
+        modelled(scenario.slo)
+    except ValueError as error:
+        raise CannotRun(str(error)) from None
 
 
 def outfit(header: RunHeader, environ: Mapping[str, str]) -> tuple[Requests, Client]:

@@ -133,11 +133,11 @@ def expected_cost(header: RunHeader) -> str:
 
 
 def plan_of(header: RunHeader, seats: int | None) -> Plan:
-    """What a search with the twin is to find. Raises ValueError where no clause can be simulated."""
+    """What a search with the twin is to find."""
     asked = header.scenario
     wanted = asked.search
     cap = wanted.max_num_seqs or seats or USUAL_SEATS
-    plan = Plan(
+    return Plan(
         slo=asked.slo,
         traffic=traffic.of(asked),
         loop=asked.load.loop,
@@ -150,8 +150,6 @@ def plan_of(header: RunHeader, seats: int | None) -> Plan:
         budget_minutes=wanted.budget_minutes,
         confirm=wanted.confirm,
     )
-    plan.clauses()
-    return plan
 
 
 def write_report(directory: Path, report: Report) -> Path:

@@ -87,6 +87,14 @@ BAD_INPUT: dict[str, tuple[str, str]] = {
     "nobody there": (f"run demo --host {NOBODY}", "refused"),
     "not a run": ("report .", "header.json"),
     "unknown profile": ("engine nosuch", "did you mean demo"),
+    "nothing to model": (
+        'knee demo --host HOST --method twin -s slo={"itl_p99_ms":5}',
+        "or search with --method bracket",
+    ),
+    "no database there": ("run demo --host HOST --influx ftp://x/y", "http://HOST:8086/DATABASE"),
+    "half a batch": ("knee demo --batch 4,x", "such as 8,16,32"),
+    "no baseline": ("gate demo --host HOST --baseline nowhere", "header.json"),
+    "no run to push": ("push nowhere --influx http://127.0.0.1:9/x", "header.json"),
     "unknown to show": ("scenarios show nosuch", "shipped ones"),
 }
 
