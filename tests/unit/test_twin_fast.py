@@ -14,7 +14,9 @@ from harness.twin.server import Server
 from harness.twin.trace import Lives, Trace
 
 MS_PER_TICK = 1000 / 64
-"""A 64th of a second is exact in binary: sums of ticks tie exactly, however they are added up."""
+"""A 64th of a second is exact in binary: sums of ticks tie exactly, however they are added up. So slopes between knots
+are whole ticks too: five steps of 1.2 ticks would meet an arrival after six or just miss it, as rounding has it."""
+NEVER_TIES_MS = MS_PER_TICK / 500**0.5
 
 
 class Case(NamedTuple):
@@ -29,12 +31,13 @@ def cases(draw: st.DrawFn) -> Case:
     """Small servers, often with a budget far below a prompt, and requests that tie with each other and with steps."""
     seats = draw(st.integers(1, 6))
     n = draw(st.integers(1, 25))
-    rising = draw(st.lists(st.integers(0, 12), min_size=2, max_size=4))
-    batches = sorted(draw(st.sets(st.integers(1, 12), min_size=len(rising), max_size=len(rising))))
+    slopes = draw(st.lists(st.integers(0, 6), min_size=2, max_size=4))
+    batches = sorted(draw(st.sets(st.integers(1, 12), min_size=len(slopes), max_size=len(slopes))))
+    rises = np.multiply(slopes, np.diff(batches, prepend=0))
     server = Server(
-        knots=tuple(zip(batches, MS_PER_TICK * (1 + np.cumsum(rising)), strict=True)),
+        knots=tuple(zip(batches, MS_PER_TICK * (1 + np.cumsum(rises)), strict=True)),
         per_prefill_token_ms=draw(st.sampled_from([0.0, MS_PER_TICK, MS_PER_TICK / 4])),
-        per_kv_token_ms=draw(st.sampled_from([0.0, MS_PER_TICK / 2, 0.7])),
+        per_kv_token_ms=draw(st.sampled_from([0.0, MS_PER_TICK / 2, NEVER_TIES_MS])),
         max_num_seqs=seats,
         max_num_batched_tokens=seats + draw(st.integers(0, 20)),
     )
