@@ -2,8 +2,9 @@
 
     python bench/accuracy.py [--engines 200] [--first 0] [--harsh] [--docs]
 
-Every engine is a random server under random traffic with one P99 clause (`unlike.py`); its true knee comes from a
-600,000 simulated requests at each load near it. Some 80 s of CPU an engine. --docs writes docs/accuracy.md.
+Every engine is a random server under random traffic with one P99 clause (`unlike.py`); its true knee comes from 600,000
+simulated requests at each load near it. The twin flies in C (`swift.py`), held to `twin/fast.py` bit for bit before
+anything begins; some 20 s of CPU an engine. --docs writes docs/accuracy.md.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import swift
 from searches import WARMUP, Found, bisection, isotonic
 from tables import Table, markdown, show
 from unlike import drawn, truth, unlike_core
@@ -24,6 +26,7 @@ from harness.knee.answer import answer
 from harness.knee.assisted import Assisted
 from harness.knee.plan import Plan, Seen
 from harness.knee.search import Probe
+from harness.twin import look, observed
 from harness.twin.observed import Observation
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
@@ -98,6 +101,7 @@ def assisted(case, foot):
 
 def searched(seed, harsh):
     """Every search on engine `seed`. They start from the same rate, a fourth to a thirtieth of the knee."""
+    look.run = observed.run = swift.run
     began = time.process_time()
     case = drawn(seed, harsh=harsh)
     knee, sd = truth(case)
@@ -176,6 +180,8 @@ def main(argv=None):
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no engine after so long")
     args = parser.parse_args(argv)
     print(f"unlike.c and engine.core differ by {unlike_core():.1e} at most (relative)")
+    swift.check(drawn(seed).traffic.trace(4.0, 3000, seed) for seed in range(18))
+    print("swift.c is twin/fast.py, bit for bit")
     seeds = range(args.first, args.first + args.engines)
     results = all_searched(seeds, args)
     kind = "harsh mismatch" if args.harsh else "servers unlike the twin"

@@ -1,20 +1,16 @@
 """Servers that are not what the twin believes, their traffic and SLO, drawn at random. Compiles unlike.c; seeded."""
 
 import ctypes
-import subprocess
-import tempfile
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 
 import numpy as np
+from compiled import library
 from scipy.optimize import brentq
 
 from harness.metrics import limits
 from harness.model import LogNormal, Slo
 from harness.twin.traffic import Lengths, Traffic
 
-BENCH = Path(__file__).resolve().parent
 SEPARATE = 7
 """Spawn key of the draws that belong to a request's prompt cache, apart from its lengths and times."""
 LENGTHS = {
@@ -36,15 +32,6 @@ class Server(ctypes.Structure):
         ("acceptance", ctypes.c_double),
         *((name, ctypes.c_int64) for name in ("drafts", "seats", "tokens", "seed")),
     ]
-
-
-@cache
-def library():
-    """unlike.c for this machine; the file may go once it is loaded."""
-    with tempfile.TemporaryDirectory() as folder:
-        binary = str(Path(folder) / "unlike.so")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", binary, str(BENCH / "unlike.c"), "-lm"], check=True)
-        return ctypes.CDLL(binary)
 
 
 @dataclass(frozen=True)
@@ -95,7 +82,7 @@ def served(server, trace, cached):
     first_s, last_s, first_tokens = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
     given = [np.ascontiguousarray(trace.arrival_s), trace.prompt_tokens, trace.output_tokens, cached]
     places = [ctypes.c_void_p(array.ctypes.data) for array in [*given, first_s, last_s, first_tokens]]
-    if library().lived(ctypes.byref(server), ctypes.c_int64(n), *places):
+    if library("unlike").lived(ctypes.byref(server), ctypes.c_int64(n), *places):
         raise MemoryError("unlike.c: no memory for the seats")
     later = trace.output_tokens - first_tokens
     tpot_s = np.divide(last_s - first_s, later, out=np.full(n, np.nan), where=later > 0)
