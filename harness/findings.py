@@ -1,8 +1,9 @@
-"""What records are folded into: Spread, Clause, Level, Knee, Ledger, Verdict, Report. No clock, no I/O.
+"""What records are folded into: Spread, Clause, Level, Knee, Laws, Ledger, Verdict, Report. No clock, no I/O.
 
 `Report` is the document `summary.json`; its fields are documented here and versioned by `Report.schema_version`.
 """
 
+import math
 from typing import Literal
 
 from msgspec import Struct, field
@@ -87,6 +88,11 @@ class Level(Struct, frozen=True, kw_only=True):
     """Mean number of requests in flight during the hold (due or started until end)."""
     running: float
     """Mean number of streams between first and last token: the decode batch as the client sees it."""
+    time_in_system_s: float | None = None
+    """Mean of end − due (open loop) or − start (closed loop) of all due in the hold, whatever became of them; one that
+    did not end counts to the end of the drain. None: nothing was due."""
+    little: float | None = None
+    """in_flight / (offered_rps · time_in_system_s), 1 where the level was steady. Decides nothing."""
     cost_per_million_output_tokens: float | None = None
     settled: bool
     settling: str = ""
@@ -161,6 +167,44 @@ class Located(Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
+class Usl(Struct, frozen=True, kw_only=True):
+    """Universal scalability law (Gunther 2007): X(N) = λN / (1 + σ(N − 1) + κN(N − 1))."""
+
+    lone_rps: float
+    """λ: requests a second of one user alone."""
+    contention: float
+    """σ ≥ 0: the share of work that queues; 1/σ users' worth of throughput is the ceiling when κ = 0."""
+    coherence: float
+    """κ ≥ 0: work that grows with every pair of users."""
+    error: float
+    """Root mean square of the relative error of N / X."""
+
+    @property
+    def peak(self) -> float | None:
+        """N* = √((1 − σ) / κ), where throughput is highest; None: it never turns down, or does so from the start."""
+        if self.coherence <= 0 or self.contention >= 1:
+            return None
+        return math.sqrt((1 - self.contention) / self.coherence)
+
+    def rps(self, users: float) -> float:
+        """X(users)."""
+        return self.lone_rps * users / (1 + self.contention * (users - 1) + self.coherence * users * (users - 1))
+
+
+class Laws(Struct, frozen=True, kw_only=True):
+    """Saturation laws of answered requests a second against users. Shown beside a verdict; none depends on them."""
+
+    levels: list[int] = []
+    """Indices of the levels that were fitted: closed loop, settled, answered, and not limited by the client."""
+    usl: Usl | None = None
+    peak: float | None = None
+    """N* in users, where the law is near the levels and its peak within their loads; None: `missing` says why not."""
+    kneedle: float | None = None
+    """Users of the level where throughput bends most (Satopaa et al. 2011)."""
+    missing: dict[str, str] = {}
+    """Why there is none, in words, of `usl`, `peak` and `kneedle`."""
+
+
 class Ledger(Struct, frozen=True, kw_only=True):
     """due = Σ outcomes, for all phases. `lost` counts requests a worker reported due of which no row was found."""
 
@@ -208,6 +252,8 @@ class Report(Struct, frozen=True, kw_only=True):
     knee: Knee | None = None
     located: Located | None = None
     """Of a search with the twin."""
+    laws: Laws | None = None
+    """None in summaries older than this field."""
     ledger: Ledger
     verdict: Verdict
     notes: list[str] = []

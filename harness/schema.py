@@ -102,6 +102,8 @@ _LEVELS = (
     Field("tokens_per_event", "tokens", "level", "field", "Tokens / token events of ok requests"),
     Field("in_flight", "requests", "level", "field", "Mean number of requests between origin and end"),
     Field("running", "requests", "level", "field", "Mean number of streams between first and last token"),
+    Field("time_in_system_s", "s", "level", "field", "Mean of end − origin over all due in the hold, ok or not"),
+    Field("little", "", "level", "field", "in_flight / (offered_rps · time_in_system_s): 1 where steady"),
     Field("stall_free", "share", "level", "field", "Share of token deadlines met, slack carried"),
     Field(
         "cost_per_million_output_tokens", "currency", "level", "field", "Price an hour / output tokens an hour × 10⁶"

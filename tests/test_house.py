@@ -187,6 +187,24 @@ def test_pure_rooms_do_not_reach_outside(room: str) -> None:
     assert not reaching
 
 
+KNOW_THE_LAWS = {
+    HARNESS / "knee" / "saturation.py",
+    *(HARNESS / "analysis" / name for name in ("levels.py", "report.py")),
+    *(HARNESS / "report" / name for name in ("columns.py", "laws.py", "load_figures.py", "page.py")),
+    *(HARNESS / "report" / name for name in ("markdown.py", "terminal.py")),
+}
+"""Files that ask for saturation laws, and files that show them; none of these judges anything by them."""
+
+
+def test_saturation_laws_decide_nothing() -> None:
+    """Whoever judges, searches or gates neither imports a law nor reads one off a report."""
+    told = {"laws", "little", "time_in_system_s"}
+    by_import = {p for p in MODULES for name in imports(p) if {"laws", "saturation"} & set(name.split("."))}
+    nodes = {path: ast.walk(parsed(path)) for path in MODULES}
+    by_field = {p for p, found in nodes.items() if any(isinstance(n, ast.Attribute) and n.attr in told for n in found)}
+    assert by_import | by_field == KNOW_THE_LAWS
+
+
 # --- clocks and printing ----------------------------------------------------------------------------------------------
 
 CLOCKS = {"time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"}

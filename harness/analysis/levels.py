@@ -18,6 +18,7 @@ from harness.analysis.spreads import Sample, latencies, tokens, untimed
 from harness.clock import MS, S
 from harness.findings import Client, Curve, Level
 from harness.knee import verdict
+from harness.knee.laws import little
 from harness.metrics import Loop
 from harness.model import Outcome, Phase, Scenario, Stage
 
@@ -81,6 +82,7 @@ def _level(hold: Hold, samples: dict[str, Sample], seen: Client) -> Level:
     judged = clauses(slo, samples, due, hold.loop)
     held, why = verdict.level_held(len(due), succeeded, seen, judged)
     unsettled = _settling(hold, flow)
+    offered_rps = metrics.per_second(len(due), hold.seconds)
     met = int(good(hold.frame, index, slo, samples).sum())
     return Level(
         index=index,
@@ -88,7 +90,7 @@ def _level(hold: Hold, samples: dict[str, Sample], seen: Client) -> Level:
         axis="rate" if hold.loop == "open" else "users",
         hold_s=hold.seconds,
         due=len(due),
-        offered_rps=metrics.per_second(len(due), hold.seconds),
+        offered_rps=offered_rps,
         achieved_rps=flow.achieved_rps,
         output_tps=flow.output_tps,
         input_tps=flow.input_tps,
@@ -100,6 +102,8 @@ def _level(hold: Hold, samples: dict[str, Sample], seen: Client) -> Level:
         tokens_per_event=_tokens_per_event(hold),
         in_flight=flow.in_flight,
         running=flow.running,
+        time_in_system_s=flow.time_in_system_s,
+        little=little(flow.in_flight, offered_rps, flow.time_in_system_s or 0.0),
         cost_per_million_output_tokens=_cost(hold.scenario, flow),
         settled=not unsettled,
         settling=unsettled,

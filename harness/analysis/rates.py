@@ -12,8 +12,8 @@ import numpy as np
 from harness.analysis.flat import Floats
 from harness.analysis.frame import Frame
 from harness.clock import US, S
-from harness.metrics import Loop, per_second
-from harness.model import Outcome, Stage
+from harness.metrics import Loop, per_second, share
+from harness.model import Outcome, Phase, Stage
 
 PARTS = 10
 """Equal parts of the hold for which the number in flight is looked at, to see whether it grows."""
@@ -28,6 +28,8 @@ class Rates:
     achieved_rps: float
     in_flight: float
     running: float
+    time_in_system_s: float | None
+    """Mean over requests due in the hold, of all that they stayed, beyond its end too."""
     in_flight_parts: Floats
 
 
@@ -45,6 +47,7 @@ def rates(frame: Frame, stage: Stage, loop: Loop) -> Rates:
     reported = rows["usage_prompt_tokens"].to_numpy(dtype=np.float64)
     prompt = np.where(np.isnan(reported), rows["prompt_tokens_asked"].to_numpy(), reported)
     arrived = ok | (rows["events"].to_numpy() > 0)
+    held = (rows["phase"] == Phase.HOLD).to_numpy()
     edges = np.linspace(0.0, window, PARTS + 1)
     parts = np.array([_mean_within(begin, close, a, b) for a, b in pairwise(edges)])
     return Rates(
@@ -53,6 +56,7 @@ def rates(frame: Frame, stage: Stage, loop: Loop) -> Rates:
         achieved_rps=per_second(float((ok & _inside(end, window)).sum()), window / S),
         in_flight=float(parts.mean()),
         running=_mean_within(first, last, 0.0, window),
+        time_in_system_s=share(float(np.nansum((close - begin)[held])) / S, float(held.sum())),
         in_flight_parts=parts,
     )
 

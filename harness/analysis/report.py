@@ -7,6 +7,7 @@ from harness.analysis.ledger import ledger
 from harness.analysis.levels import measured
 from harness.analysis.timelines import samples
 from harness.findings import Knee, Ledger, Level, Report
+from harness.knee.saturation import laws_of
 from harness.knee.verdict import load, run_verdict
 from harness.metrics import FEW_FOR_P99
 from harness.model import RunHeader, Stage
@@ -24,6 +25,7 @@ def report_value(
         stages=stages,
         levels=levels,
         knee=knee,
+        laws=laws_of(levels),
         ledger=account,
         verdict=run_verdict(levels, account, knee),
         notes=notes(frame, levels, account),

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 from scipy.optimize import nnls
+
+from harness.findings import Usl
 
 LEAST_POINTS = 4
 """Three unknowns and one point more, or the law would fit anything."""
@@ -13,30 +14,6 @@ LEAST_POINTS = 4
 Array = NDArray[np.float64]
 Point = tuple[float, float]
 """Users (or mean number in flight), and requests a second."""
-
-
-class Usl(Struct, frozen=True, kw_only=True):
-    """Universal scalability law (Gunther 2007): X(N) = λN / (1 + σ(N − 1) + κN(N − 1))."""
-
-    lone_rps: float
-    """λ: requests a second of one user alone."""
-    contention: float
-    """σ ≥ 0: the share of work that queues; 1/σ users' worth of throughput is the ceiling when κ = 0."""
-    coherence: float
-    """κ ≥ 0: work that grows with every pair of users."""
-    error: float
-    """Root mean square of the relative error of N / X."""
-
-    @property
-    def peak(self) -> float | None:
-        """N* = √((1 − σ) / κ), where throughput is highest; None: it never turns down, or does so from the start."""
-        if self.coherence <= 0 or self.contention >= 1:
-            return None
-        return float(np.sqrt((1 - self.contention) / self.coherence))
-
-    def rps(self, users: float) -> float:
-        """X(users)."""
-        return self.lone_rps * users / (1 + self.contention * (users - 1) + self.coherence * users * (users - 1))
 
 
 def usl(points: Sequence[Point]) -> Usl | None:
@@ -88,12 +65,14 @@ def _falls(after: Array, threshold: float) -> bool:
     return bool(below.size) and (not higher.size or bool(below[0] < higher[0]))
 
 
-def little(in_flight: float, rps: float, e2e_s: float) -> float | None:
-    """L / (X · R): 1 where Little's law holds over the hold; None when nothing was finished.
+def little(in_flight: float, arrivals_rps: float, time_in_system_s: float) -> float | None:
+    """L / (λ · W) of the requests that arrived in a hold (Little 1961); None when none arrived, or none stayed.
 
-    Beyond a few percent from 1 the level was not steady: it filled up (> 1) or ran empty (< 1).
+    1 where the level was steady. Those that arrive while it fills up stay longer than those they find there, and the
+    ratio falls below 1; above 1 it ran empty. A hold that is short beside W is off either way, by its edges alone.
     """
-    return in_flight / (rps * e2e_s) if rps > 0 and e2e_s > 0 else None
+    expected = arrivals_rps * time_in_system_s
+    return in_flight / expected if expected > 0 else None
 
 
 def _columns(points: Sequence[Point]) -> tuple[Array, Array]:

@@ -71,6 +71,7 @@ FULL: list[Column] = [
     Column("output", "tokens/s", lambda level: words.scaled(level.output_tps)),
     Column("input", "tokens/s", lambda level: words.scaled(level.input_tps)),
     Column("in flight", "mean", lambda level: words.number(level.in_flight)),
+    Column("Little", "L / λW", lambda level: words.number(level.little)),
     Column("running", "mean", lambda level: words.number(level.running)),
     *(quantile("TTFT", "ttft_ms", name) for name in ("p50", "p90", "p99")),
     *(quantile("ITL", "itl_ms", name) for name in ("p50", "p99")),

@@ -7,7 +7,8 @@ The document is `findings.Report` field by field; its types hold the units and m
     header           run_id, version, scenario, host, model, started_ns, workers, command, machine
     stages[]         level, load, warmup_at_ns, hold_at_ns, end_at_ns, drained_by_ns, workers
     levels[]         index, load, axis, hold_s, due, offered_rps, achieved_rps, output_tps, input_tps, goodput_rps,
-                     attainment, error_share, tokens_per_event, in_flight, running, settled, held, why …
+                     attainment, error_share, tokens_per_event, in_flight, running, time_in_system_s, little, settled,
+                     held, why …
       .outcomes      outcome to count, requests due in the hold
       .metrics       metric to spread: {n, absent, mean, p50, p90, p95, p99, max, interval: {p50: [low, high] or null}}
                      for ttft_ms, itl_ms, gap_ms, tpot_ms, e2e_ms, lag_ms, ttfb_ms, ttfat_ms, connect_ms, worst_gap_ms
@@ -16,6 +17,9 @@ The document is `findings.Report` field by field; its types hold the units and m
       .clauses[]     name, limit, value, low, high, held, note
     knee             null where none was looked for; found, axis, holds, breaks, binding, probes, text …
     located          null but for a search with the twin; method, load, low, high, binding, sure, corrections, text …
+    laws             null in older summaries; levels, peak, kneedle
+      .usl           null, or lone_rps, contention, coherence, error
+      .missing       usl, peak or kneedle, where it is null: why
     ledger           due, outcomes, lost, balanced
     verdict          held ("held", "broken", "unjudged"), text, exit_code (0, 1, 2)
     notes[], samples[], curves[]

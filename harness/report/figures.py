@@ -25,7 +25,7 @@ MOST_TICKS = 7
 
 
 class Key(Struct, frozen=True):
-    """One entry of a legend; `mark` is a class of the style sheet: line, dash, band, dot, hollow."""
+    """One entry of a legend; `mark` is a class of the style sheet: line, thin, dash, band, dot, hollow."""
 
     label: str
     color: str

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from harness.findings import Client, Level, Report
-from harness.report import words
+from harness.report import laws, words
 from harness.report.figures import (
     BAND,
     BLUE,
@@ -153,12 +153,14 @@ def requests(report: Report) -> Figure:
     """Requests a second offered, answered, and answered within the SLO, against load."""
     levels = by_load(report.levels)
     best = max(levels, key=lambda level: (not level.client.limited, level.goodput_rps))
+    fit = laws.curve(report)
+    legend = [*(Key(name, color) for name, color, _ in RATES), *([laws.FIT] if fit else [])]
     return Figure(
         id="goodput",
         title=f"Goodput: {words.number(best.goodput_rps)} requests/s at most, at {words.load_of(best.load, best.axis)}",
         caption="The space between the lines is work that failed or came too late.",
-        keys=[*(Key(name, color) for name, color, _ in RATES), *keys(levels, drawn_knee(report))],
-        data=[rate_line(levels, name, color, rate) for name, color, rate in RATES],
+        keys=[*legend, *keys(levels, drawn_knee(report))],
+        data=[*(rate_line(levels, name, color, rate) for name, color, rate in RATES), *fit],
         layout=layout(
             load_axis(levels),
             {"rangemode": "tozero", "title": {"text": "requests/s"}},

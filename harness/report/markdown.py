@@ -3,7 +3,7 @@
 import re
 
 from harness.findings import Level, Report
-from harness.report import columns, sentences, words
+from harness.report import columns, laws, sentences, words
 
 SIGNS = {"held": "✅", "broken": "❌", "unjudged": "⚠️"}
 SPECIAL = re.compile(r"([\\`*_\[\]|#~$@!])")
@@ -53,7 +53,7 @@ def level_table(levels: list[Level]) -> str:
 
 
 def answer(report: Report) -> str:
-    """Verdict, knee and ledger as a list."""
+    """Verdict, knee, ledger and what decides nothing, as a list."""
     lines = [f"- **Verdict:** {plain(sentences.verdict_line(report))}"]
     if report.located is not None:
         said = [sentences.sentence(report.located.text), *sentences.located_lines(report.located)]
@@ -61,6 +61,8 @@ def answer(report: Report) -> str:
     elif report.knee is not None:
         lines.append(f"- **Knee:** {plain(sentences.knee_line(report.knee))}")
     lines.append(f"- **Ledger:** {plain(sentences.ledger_line(report.ledger))}")
+    if shown := laws.brief(report):
+        lines.append(f"- **Laws:** {plain(shown)}")
     return "\n".join(lines)
 
 

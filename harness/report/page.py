@@ -12,12 +12,13 @@ from plotly.offline import get_plotlyjs
 from harness import schema
 from harness.clock import iso
 from harness.findings import Clause, Level, Report
-from harness.report import columns, load_figures, sentences, stream_figures, words
+from harness.report import columns, laws, load_figures, sentences, stream_figures, words
 from harness.report.figures import Figure
 
 EXPLAINED = (
     *("ttft_ms", "ttfat_ms", "itl_ms", "gap_ms", "worst_gap_ms", "tpot_ms", "e2e_ms", "lag_ms"),
     *("offered_rps", "achieved_rps", "output_tps", "goodput_rps", "attainment", "in_flight", "running"),
+    *("time_in_system_s", "little"),
     *("tokens_per_event", "coalesced_share", "cost_per_million_output_tokens"),
 )
 """Fields of the schema whose meaning the page tells, in this order."""
@@ -45,7 +46,12 @@ def html(report: Report) -> str:
 def template() -> Template:
     """The template, and the words it may use."""
     return worded(
-        "page.html.jinja", columns=columns.FULL, sentences=sentences, clause_of=clause_of, legend=columns.legend
+        "page.html.jinja",
+        columns=columns.FULL,
+        laws=laws,
+        sentences=sentences,
+        clause_of=clause_of,
+        legend=columns.legend,
     )
 
 

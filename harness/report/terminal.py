@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.findings import Level, Report
-from harness.report import columns, sentences, words
+from harness.report import columns, laws, sentences, words
 
 STYLES = {"held": "green", "broken": "red", "unjudged": "yellow"}
 TEXT_COLUMNS = {"client", "SLO"}
@@ -56,7 +56,7 @@ def legend(levels: list[Level]) -> Text:
 
 
 def answer(report: Report) -> list[RenderableType]:
-    """Knee, verdict and ledger."""
+    """Knee, verdict and ledger, and what decides nothing."""
     lines: list[RenderableType] = []
     if report.located is not None:
         lines.append(hint("knee", sentences.sentence(report.located.text)))
@@ -65,6 +65,8 @@ def answer(report: Report) -> list[RenderableType]:
         lines.append(hint("knee", sentences.knee_line(report.knee)))
     lines.append(hint("verdict", sentences.verdict_line(report), STYLES[report.verdict.held]))
     lines.append(hint("ledger", sentences.ledger_line(report.ledger), "" if report.ledger.balanced else "red"))
+    if shown := laws.brief(report):
+        lines.append(hint("laws", shown))
     return lines
 
 

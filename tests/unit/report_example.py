@@ -6,6 +6,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from harness.findings import Clause, Client, Curve, Held, Knee, Ledger, Level, Report, Sample, Spread, Verdict
+from harness.knee.saturation import laws_of
 from harness.model import Ladder, Load, LogNormal, Prices, RunHeader, Scenario, Slo, Stage, Target
 
 S = 1_000_000_000
@@ -91,6 +92,7 @@ def metrics(load: float, due: int, failed: int) -> dict[str, Spread]:
 def level(index: int, load: float, axis: Axis = "users", limited: bool = False) -> Level:
     """One level of the example: throughput saturates, latency does not."""
     running = load * 0.94
+    in_flight = load * 0.99
     due = max(30, round(HOLD_S * load / (2.3 + load * 0.034)))
     failed = 0 if load < 60 else round(due * 0.012)
     measured = metrics(load, due, failed)
@@ -121,7 +123,9 @@ def level(index: int, load: float, axis: Axis = "users", limited: bool = False) 
         outcomes={"ok": due - failed, "timeout_total": failed // 2, "reset": failed - failed // 2},
         metrics=measured,
         tokens_per_event=1.0,
-        in_flight=load * 0.99,
+        in_flight=in_flight,
+        time_in_system_s=in_flight / (due / HOLD_S) / 1.01,
+        little=1.01,
         running=running,
         cost_per_million_output_tokens=2.5 / (rps * 197 * 3600) * 1e6,
         settled=not broken,
@@ -241,6 +245,7 @@ def of_levels(levels: list[Level], loop: Literal["closed", "open"] = "closed") -
         header=header(loop),
         stages=stages(levels),
         levels=levels,
+        laws=laws_of(levels),
         ledger=ledger(levels),
         verdict=Verdict(held="unjudged", text="an example judges nothing", exit_code=2),
         curves=curves(levels),
@@ -320,6 +325,8 @@ def bare(each: Level) -> Level:
         each,
         due=0,
         metrics={},
+        time_in_system_s=None,
+        little=None,
         outcomes={},
         clauses=[],
         attainment=None,

@@ -19,6 +19,7 @@ from harness.analysis.levels import levels
 from harness.analysis.report import report_value
 from harness.analysis.settling import Series, settling
 from harness.findings import Knee, Level, Report
+from harness.knee.saturation import laws_of
 from harness.model import (
     Fixed,
     Health,
@@ -459,6 +460,38 @@ def test_a_growing_queue_is_noticed() -> None:
     assert "not settled" in seen.why
 
 
+@pytest.mark.parametrize(
+    ("loop", "records", "in_flight", "time_in_system_s", "little"),
+    [
+        ("closed", steady(), 4 * 0.131, 0.131, 1.0),
+        (
+            "closed",
+            [request(14, [], end_ns=T0 + 16 * S)],
+            0.1,
+            2.0,
+            0.5,
+        ),  # filling up: half of its stay is still to come
+        ("closed", [request(4, [], end_ns=T0 + 6 * S), request(7, [], end_ns=T0 + 8 * S)], 0.2, 1.0, 2.0),  # emptying
+        ("closed", [request(14, [], outcome=Outcome.RESET, end_ns=T0 + 15 * S)], 0.1, 1.0, 1.0),  # not ok, yet there
+        ("closed", [request(9, [], outcome=Outcome.CENSORED, end_ns=None)], 0.6, 51.0, 0.6 / 5.1),  # drained by 60 s
+        ("closed", [request(9, [], start_ns=T0 + 10 * S, end_ns=T0 + 11 * S)], 0.1, 1.0, 1.0),  # from its start
+        ("open", [request(9, [], start_ns=T0 + 10 * S, end_ns=T0 + 11 * S)], 0.2, 2.0, 1.0),  # from due
+    ],
+)
+def test_littles_law_by_hand(
+    loop: str, records: list[Record], in_flight: float, time_in_system_s: float, little: float
+) -> None:
+    seen = one_level(records, scenario(loop))
+    assert seen.in_flight == pytest.approx(in_flight)
+    assert seen.time_in_system_s == pytest.approx(time_in_system_s)
+    assert seen.little == pytest.approx(little)
+
+
+def test_littles_law_of_nothing_is_nothing() -> None:
+    idle = one_level([request(4, [50])])
+    assert (idle.due, idle.time_in_system_s, idle.little) == (0, None, None)
+
+
 def test_a_growing_number_in_flight_is_noticed_though_none_has_ended() -> None:
     stuck = [request(5 + i / 10, [], outcome=Outcome.CENSORED, end_ns=None) for i in range(100)]
     assert one_level(stuck, scenario("open")).settling.startswith("number in flight still rising")
@@ -488,6 +521,21 @@ HEADER = RunHeader(run_id="r", version="0", scenario=scenario(), host="h", model
 def report(records: list[Record], slo: Slo = NO_SLO, beats: list[Health] | None = None, **given: Any) -> Report:
     header = RunHeader(run_id="r", version="0", scenario=scenario(slo=slo), host="h", model="m", started_ns=T0)
     return report_value(header, given.pop("stages", [STAGE]), table_of(records), beats_of(beats or []), **given)
+
+
+def test_a_report_tells_what_saturation_laws_say_of_its_levels() -> None:
+    stages = [structs.replace(STAGE, level=index, load=index + 1) for index in range(5)]
+    records = [
+        structs.replace(each, level=stage.level, request_id=1000 * stage.level + place)
+        for stage in stages
+        for place, each in enumerate(steady(40 + 40 * stage.level))
+    ]
+    found = report(records, stages=stages)
+    assert found.laws == laws_of(found.levels)
+    assert found.laws is not None
+    assert found.laws.levels == [0, 1, 2, 3, 4]
+    assert found.laws.usl is not None
+    assert found.laws.usl.lone_rps == pytest.approx(4, rel=0.01)
 
 
 def test_the_ledger_finds_what_a_worker_reported_and_no_row_shows() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.knee.laws import Usl, kneedle, little, usl
+from harness.findings import Usl
+from harness.knee.laws import kneedle, little, usl
 
 USERS = (1, 2, 4, 8, 16, 32, 64)
 
@@ -50,6 +51,7 @@ def test_kneedle_sees_nothing_in_three_points_or_on_a_plain() -> None:
 
 
 def test_little_is_one_where_the_level_was_steady() -> None:
-    assert little(in_flight=20, rps=10, e2e_s=2) == pytest.approx(1)
-    assert little(in_flight=30, rps=10, e2e_s=2) == pytest.approx(1.5)
-    assert little(in_flight=3, rps=0, e2e_s=2) is None
+    assert little(in_flight=20, arrivals_rps=10, time_in_system_s=2) == pytest.approx(1)
+    assert little(in_flight=30, arrivals_rps=10, time_in_system_s=2) == pytest.approx(1.5)
+    assert little(in_flight=3, arrivals_rps=0, time_in_system_s=2) is None
+    assert little(in_flight=0, arrivals_rps=4, time_in_system_s=0) is None

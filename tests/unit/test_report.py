@@ -16,8 +16,19 @@ from msgspec.structs import replace
 from report_example import HOSTILE, awkward, example, level, of_levels, sample
 from rich.console import Console
 
-from harness.findings import Knee, Located, Report, Spread, Verdict
-from harness.report import document, figures, load_figures, markdown, page, sentences, stream_figures, terminal, words
+from harness.findings import Knee, Located, Report, Spread, Usl, Verdict
+from harness.report import (
+    document,
+    figures,
+    laws,
+    load_figures,
+    markdown,
+    page,
+    sentences,
+    stream_figures,
+    terminal,
+    words,
+)
 
 REPORTS = {"example": example()} | awkward()
 every_report = pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS.keys())
@@ -313,7 +324,8 @@ def test_the_level_table_has_a_cell_for_every_column(pages: dict[str, Reader], n
 
 def test_the_page_tells_its_story_in_order(pages: dict[str, Reader]) -> None:
     wanted = (
-        "run latency throughput timelines distributions client clauses outcomes levels ledger notes definitions again"
+        "run latency throughput laws timelines distributions client clauses outcomes levels ledger notes definitions"
+        " again"
     )
     found = [attrs["id"] for tag, attrs in pages["example"].elements if tag == "section"]
     assert found == wanted.split()
@@ -434,6 +446,119 @@ def test_distributions_go_from_light_to_heavy() -> None:
 def test_colors_of_the_ramp_all_differ() -> None:
     assert len(set(stream_figures.ramp(30))) == 30
     assert len(stream_figures.ramp(1)) == 1
+
+
+# --- saturation laws --------------------------------------------------------------------------------------------------
+
+
+def saturating(law: Usl, users: tuple[float, ...] = (1, 2, 4, 8, 16, 32, 64)) -> Report:
+    """A report of levels that obey a law, and of one that the client limited."""
+    pairs = enumerate(users)
+    levels = [replace(level(index, load), achieved_rps=law.rps(load), settled=True) for index, load in pairs]
+    return of_levels([*levels, level(len(users), 128.0, limited=True)])
+
+
+TURNS_DOWN = Usl(lone_rps=10, contention=0.05, coherence=0.001, error=0)
+LEVELS_OFF = Usl(lone_rps=10, contention=0.05, coherence=0.0001, error=0)
+
+
+def test_the_laws_are_told_with_what_they_were_fitted_to() -> None:
+    usl, bend, little = laws.lines(saturating(TURNS_DOWN))
+    assert usl == (
+        "USL over the 7 of 8 levels that settled with the client out of the way: σ = 0.05 (the share of work that "
+        "queues), κ = 0.001 (work that every pair of users adds), off by 0.0% (RMS); peak at N* = 30.8 users."
+    )
+    assert bend == "Kneedle: throughput bends most at 16 users."
+    assert little == "Little's law (mean in flight = arrival rate × mean time in system): within 1.0% at every level."
+
+
+def test_a_peak_beyond_the_levels_is_no_number() -> None:
+    assert laws.lines(saturating(LEVELS_OFF))[0].endswith("; no N*: beyond 64 users, the most fitted.")
+
+
+def test_a_law_that_could_not_be_had_says_why() -> None:
+    few = saturating(TURNS_DOWN, (1, 2, 4))
+    why = "of the 4 different loads it takes, 3 settled with the client out of the way"
+    assert laws.lines(few)[0] == f"USL and Kneedle: not fitted: {why}."
+    assert laws.lines(REPORTS["open loop"])[0].startswith("USL and Kneedle: not fitted: the loop is open")
+    missed, bend = laws.lines(REPORTS["example"])[:2]
+    assert missed.endswith("out of the way: not fitted: the closest law of this form is off by 26%.")
+    assert bend == "Kneedle: throughput bends most at 32 users."
+    straight = laws.lines(saturating(Usl(lone_rps=10, contention=0, coherence=0, error=0)))
+    assert straight[0].endswith("; no N*: no saturation is visible up to 64 users.")
+    assert straight[1] == "Kneedle: no knee: no bend stands out up to 64 users."
+
+
+def test_users_who_pause_are_said_to_be_counted() -> None:
+    report = saturating(TURNS_DOWN)
+    thinking = replace(report.header.scenario, load=replace(report.header.scenario.load, think_s=2.0))
+    report = replace(report, header=replace(report.header, scenario=thinking))
+    assert "out of the way, counting users who pause: σ" in laws.lines(report)[0]
+
+
+def test_littles_law_names_the_levels_it_fails_at() -> None:
+    levels = [replace(level(0, 8.0), little=1.02), replace(level(1, 64.0), little=0.8)]
+    (said,) = laws.little_lines([*levels, replace(level(2, 96.0), little=0.9)])
+    assert "off by more than 5% at 64, 96 users (ratio 0.800 at 64). Such a level filled up (below 1)" in said
+    assert laws.little_lines([replace(level(0, 8.0), little=None)]) == []
+
+
+def test_the_page_shows_the_laws_and_says_that_they_decide_nothing() -> None:
+    report = saturating(TURNS_DOWN)
+    text = Reader(page.html(report)).text
+    assert laws.SHOWN in text
+    assert all(line in text for line in laws.lines(report))
+
+
+@pytest.mark.parametrize("law", [TURNS_DOWN, LEVELS_OFF])
+def test_terminal_and_markdown_have_the_laws_in_two_lines(law: Usl) -> None:
+    report = saturating(law)
+    text = printed(report)
+    told = text.partition("\nlaws ")[2].partition("\nclient ")[0]
+    assert 1 <= told.count("\n") + 1 <= 2
+    assert " ".join(told.split()) == laws.brief(report)
+    assert laws.brief(report).endswith("Shown, deciding nothing.")
+    assert f"- **Laws:** {markdown.plain(laws.brief(report))}\n" in markdown.text(report)
+
+
+@pytest.mark.parametrize("name", ["open loop", "one level", "no success"])
+def test_terminal_and_markdown_are_silent_where_no_law_was_fitted(name: str) -> None:
+    assert "\nlaws " not in printed(REPORTS[name])
+    assert "Laws:" not in markdown.text(REPORTS[name])
+
+
+def test_the_fitted_law_is_drawn_over_the_levels_it_was_fitted_to() -> None:
+    figure = load_figures.requests(saturating(TURNS_DOWN))
+    curve = figure.data[-1]
+    assert (curve["x"][0], curve["x"][-1]) == (1, pytest.approx(64))
+    assert max(curve["y"]) == pytest.approx(TURNS_DOWN.rps(30.8), rel=1e-3)
+    assert curve["line"]["width"] < figure.data[0]["line"]["width"]
+    assert laws.FIT in figure.keys
+
+
+def test_no_law_no_curve() -> None:
+    figure = load_figures.requests(REPORTS["open loop"])
+    assert len(figure.data) == len(load_figures.RATES)
+    assert laws.FIT not in figure.keys
+
+
+def test_a_summary_older_than_the_laws_is_read_and_shown_without_them() -> None:
+    old = json.loads(document.summary(saturating(TURNS_DOWN)))
+    del old["laws"]
+    for each in old["levels"]:
+        del each["little"], each["time_in_system_s"]
+    report = document.read(json.dumps(old).encode())
+    assert (report.laws, report.levels[0].little) == (None, None)
+    assert laws.lines(report) == []
+    assert "laws" not in [attrs.get("id") for _, attrs in Reader(page.html(report)).elements]
+    assert "\nlaws " not in printed(report)
+
+
+def test_the_summary_holds_the_laws() -> None:
+    said = json.loads(document.summary(saturating(TURNS_DOWN)))["laws"]
+    assert said["levels"] == [0, 1, 2, 3, 4, 5, 6]
+    assert said["usl"]["contention"] == pytest.approx(0.05)
+    assert (said["peak"], said["kneedle"], said["missing"]) == (pytest.approx(30.82, abs=0.01), 16.0, {})
 
 
 # --- the house --------------------------------------------------------------------------------------------------------
