@@ -11,8 +11,8 @@ from typing import Any
 from locust import events
 from locust.runners import MasterRunner, WorkerRunner
 
-from harness.run.master import Master
-from harness.run.order import Asked, CannotRun, order, outfit, scenario_of
+from harness.run.master import CannotRun, Master
+from harness.run.order import Asked, order, outfit, scenario_of
 from harness.run.process import Process
 from harness.run.shape import Run
 from harness.run.stop import end_on_sigterm
@@ -30,6 +30,7 @@ def add_options(parser: Any) -> None:
     group.add_argument("--set", action="append", default=[], metavar="PATH=VALUE", help="set a scenario field")
     group.add_argument("--plan", choices=["levels", "knee"], default="levels", help="all levels, or the knee search")
     group.add_argument("--run-dir", default="", help="directory of the run (default: a new one below runs/)")
+    group.add_argument("--resume", action="store_true", help="go on with the interrupted run in --run-dir")
     group.add_argument("--run-command", default="", help="the command to note in the run's header")
 
 
@@ -59,6 +60,7 @@ def asked(options: Namespace, host: str | None) -> Asked:
         run_dir=options.run_dir,
         host=host or "",
         command=options.run_command,
+        resume=options.resume,
     )
 
 

@@ -264,6 +264,25 @@ def _counts(option: str, text: str) -> list[int]:
 
 
 @main.command()
+@click.argument("run_directory", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--host", metavar="URL", help="Where the server is now. [default: where it was]")
+@click.option("--processes", type=click.IntRange(min=1), help="Load-making processes. [default: as many as before]")
+def resume(run_directory: Path, host: str | None, processes: int | None) -> None:
+    """Go on with a run or a search that was interrupted, from its run directory.
+
+    Levels that came to their end count as they were measured; one that was cut short is measured again.
+    """
+    from harness import launch
+
+    launch.heed_signals()
+    try:
+        launched = launch.interrupted(run_directory, processes, "tokenswarm " + " ".join(sys.argv[1:]))
+    except ValueError as error:
+        fail(str(error))
+    sys.exit(_show(_launched(launched, host)))
+
+
+@main.command()
 @click.argument("scenario")
 @target_options
 @load_options
@@ -337,8 +356,20 @@ def _run(name: str | None, plan: str, options: dict[str, Any]) -> Path:
             directory=options["out"],
             command="tokenswarm " + " ".join(sys.argv[1:]),
         )
-        with launch.engine_for(scenario) as host:
+    except ValueError as error:
+        fail(str(error))
+    return _launched(launched)
+
+
+def _launched(launched: Any, host: str | None = None) -> Path:
+    """Load from the first level to the report, on this host or on the scenario's own."""
+    from harness import launch
+
+    try:
+        if host:
             return launch.load(launched, host)
+        with launch.engine_for(launched.scenario) as own:
+            return launch.load(launched, own)
     except ValueError as error:
         fail(str(error))
     except launch.AlreadySaid:
@@ -375,7 +406,10 @@ def _show(directory: Path) -> int:
     try:
         report = document.read((directory / "summary.json").read_bytes())
     except OSError:
-        fail(f"{directory}: the run ended without a report; `tokenswarm report {directory}` makes it from the log")
+        fail(
+            f"{directory}: the run ended without a report; `tokenswarm resume {directory}` goes on with it, "
+            f"`tokenswarm report {directory}` judges what there is"
+        )
     console = Console()
     console.print(terminal.render(report))
     if report.header.scenario.influx is not None and (directory / "header.json").exists():
@@ -384,6 +418,8 @@ def _show(directory: Path) -> int:
         said = command.said(directory, report.header.scenario.influx)
         console.print(f"influx  {said}", highlight=False, soft_wrap=True)
     console.print(f"Report: {directory / 'report.html'}", highlight=False, soft_wrap=True)
+    if report.verdict.stopped_early:
+        console.print(f"To go on: tokenswarm resume {directory}", highlight=False, soft_wrap=True)
     return report.verdict.exit_code
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from harness.model import Json, RunHeader, Stage
 
 Held = Literal["held", "broken", "unjudged"]
+STOPPED_EARLY = "stopped early"
 
 
 class Spread(Struct, frozen=True, kw_only=True):
@@ -220,6 +221,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
     held: Held
     text: str
     exit_code: Literal[0, 1, 2]
+
+    @property
+    def stopped_early(self) -> bool:
+        """Levels are left to measure; the text begins so."""
+        return self.text.startswith(STOPPED_EARLY)
 
 
 class Sample(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from harness import comparison
 from harness.analysis import checks, compare
 from harness.comparison import Read
 from harness.decisions import EXIT_CODES, Axis, Change, Check, Difference, Gate
-from harness.findings import Report
+from harness.findings import STOPPED_EARLY, Report
 from harness.knee.changes import REGRESSION
 from harness.knee.gate import decision_of, said, unsure
 from harness.knee.search import Stop
@@ -109,4 +109,4 @@ def _trusted(gate: Gate, report: Report) -> Gate:
     if isinstance(left, Stop):
         return gate
     axis: Axis = "users" if report.header.scenario.load.loop == "closed" else "rate"
-    return unsure(gate, f"the run stopped early, before {load_words(left.load, axis)} was measured")
+    return unsure(gate, f"the run {STOPPED_EARLY}, before {load_words(left.load, axis)} was measured")

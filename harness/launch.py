@@ -15,11 +15,14 @@ from msgspec import Struct
 
 from harness import clock, scenario, shipped
 from harness.model import Scenario
+from harness.record.directory import read_header
 
 READY_S = 20.0
 STOP_S = 5.0
 USERS_FAULT = 2
 """Exit code of Locust on our locustfile when a line on stderr says what is wrong."""
+SCENARIO = "scenario.yaml"
+"""In the run directory: the scenario as it was asked for, before a host was known."""
 STARTER = ("locustfile.py", "scenarios", "dashboards")
 
 
@@ -35,6 +38,8 @@ class Launch(Struct, frozen=True, kw_only=True):
     processes: int = 1
     directory: Path | None = None
     command: str = ""
+    resume: bool = False
+    """Go on with the run that was interrupted in `directory`."""
 
 
 def scenario_named(name: str, overrides: list[str]) -> Scenario:
@@ -78,6 +83,8 @@ def load(asked: Launch, host: str) -> Path:
 
     Raises ValueError or AlreadySaid when no run was made; then nothing of it stays.
     """
+    if asked.resume and asked.directory:
+        return _resumed(asked, host, asked.directory)
     directory = asked.directory or Path("runs") / run_id(asked.scenario.name)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -86,7 +93,7 @@ def load(asked: Launch, host: str) -> Path:
         raise ValueError(f"{directory}: cannot be the run directory ({error.strerror}); choose another --out") from None
     if taken:
         raise ValueError(f"{directory}: is not empty; choose another --out, or remove it")
-    written = directory / "scenario.yaml"
+    written = directory / SCENARIO
     written.write_text(scenario.dump(asked.scenario), encoding="utf-8")
     code = _locust(locust_command(asked, host, directory, written))
     if not (directory / "header.json").exists():
@@ -94,6 +101,31 @@ def load(asked: Launch, host: str) -> Path:
         if code == USERS_FAULT:
             raise AlreadySaid
         raise ValueError(f"the run did not start (exit {code}); the reason stands above")
+    return directory
+
+
+def interrupted(directory: Path, processes: int | None, command: str) -> Launch:
+    """To go on with the run that lies there. Raises ValueError, one line, where none does."""
+    header = read_header(directory)
+    written = directory / SCENARIO
+    asked = scenario.load(written) if written.exists() else header.scenario
+    return Launch(
+        scenario=asked,
+        plan=header.plan,
+        processes=processes or header.workers,
+        directory=directory,
+        command=command,
+        resume=True,
+    )
+
+
+def _resumed(asked: Launch, host: str, directory: Path) -> Path:
+    begun = read_header(directory).resumed_ns
+    code = _locust([*locust_command(asked, host, directory, directory / SCENARIO), "--resume"])
+    if read_header(directory).resumed_ns == begun:
+        if code == USERS_FAULT:
+            raise AlreadySaid
+        raise ValueError(f"the run did not go on (exit {code}); the reason stands above")
     return directory
 
 

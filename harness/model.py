@@ -478,3 +478,5 @@ class RunHeader(Struct, frozen=True, kw_only=True):
     """The command line, secrets removed."""
     machine: Mapping[str, str] = {}
     """Python, kernel, CPU model, cores."""
+    resumed_ns: list[int] = []
+    """When a run that was interrupted was taken up again."""

@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         },
         *{"run", "scenario", "shipped", "wire"},
     },
-    "launch": {"clock", "model", "scenario", "shipped"},
+    "launch": {"clock", "model", "record", "scenario", "shipped"},
     # rim
     "users": {"run"},
     "run": {

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 
+from harness import clock
 from harness.analysis.frame import Frame, frame_of
 from harness.analysis.ledger import ledger
 from harness.analysis.levels import measured
@@ -11,6 +12,9 @@ from harness.knee.saturation import laws_of
 from harness.knee.verdict import load, run_verdict
 from harness.metrics import FEW_FOR_P99
 from harness.model import RunHeader, Stage
+
+LONG_PAUSE_S = 120
+"""From here on a pause is told in minutes."""
 
 
 def report_value(
@@ -28,10 +32,22 @@ def report_value(
         laws=laws_of(levels),
         ledger=account,
         verdict=run_verdict(levels, account, knee),
-        notes=notes(frame, levels, account),
+        notes=[*sittings(header, stages), *notes(frame, levels, account)],
         samples=samples(frame, levels),
         curves=[curve for each in found for curve in each.curves],
     )
+
+
+def sittings(header: RunHeader, stages: list[Stage]) -> list[str]:
+    """When a run went on after an interruption; one sentence for each that a level was measured after."""
+    said = []
+    for at_ns in header.resumed_ns:
+        ended_ns = [stage.end_at_ns for stage in stages if stage.end_at_ns <= at_ns]
+        if ended_ns and len(ended_ns) < len(stages):
+            pause_s = (at_ns - max(ended_ns)) / clock.S
+            pause = f"{pause_s / 60:.0f} min" if pause_s >= LONG_PAUSE_S else f"{pause_s:.0f} s"
+            said.append(f"Interrupted, and resumed at {clock.iso(at_ns)}, {pause} after the hold of the level before.")
+    return said
 
 
 def notes(frame: Frame, levels: list[Level], account: Ledger) -> list[str]:

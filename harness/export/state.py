@@ -104,5 +104,6 @@ def line(state: State, finish: str) -> str:
 
 
 def _count(name: str, number: int, confirmed: Mapping[str, int] | None) -> str:
+    """More may be there: the verdict of a run that was interrupted and then went on stays as an event."""
     there = number if confirmed is None else confirmed.get(name, 0)
-    return f"{name} {number:,}" if there == number else f"{name} {there:,} of {number:,}"
+    return f"{name} {number:,}" if there >= number else f"{name} {there:,} of {number:,}"

@@ -1,5 +1,9 @@
 """A run directory beside its log: header and stages. I/O (reads and writes files), no clock."""
 
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,6 +17,10 @@ SUMMARY = "summary.json"
 """The Report; written when the run is over, and not before."""
 
 
+class Held(ValueError):
+    """Another process is writing there. The message is one line."""
+
+
 class NoRun(ValueError):
     """The directory is not a run. The message is one line."""
 
@@ -24,10 +32,26 @@ def put(path: Path, data: bytes) -> Path:
     return unfinished.replace(path)
 
 
-def write_header(directory: Path, header: RunHeader) -> None:
-    """The first file of a run."""
+@contextlib.contextmanager
+def held(directory: Path) -> Iterator[None]:
+    """Make the directory; while it is held nobody else can. Raises Held. A killed process holds nothing."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / HEADER).write_bytes(msgspec.json.format(msgspec.json.encode(header)))
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Held(f"{directory}: a run is under way there; wait for its end, or choose another") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def write_header(directory: Path, header: RunHeader) -> None:
+    """The first file of a run. Of a run that goes on: its summary is out of date, and it is over no longer."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / SUMMARY).unlink(missing_ok=True)
+    put(directory / HEADER, msgspec.json.format(msgspec.json.encode(header)))
 
 
 def read_header(directory: Path) -> RunHeader:

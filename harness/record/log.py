@@ -18,7 +18,7 @@ from harness.record.messages import message_bytes, schema_message
 from harness.record.reading import lost_records, read_health, read_records, read_server, stored_batches
 from harness.record.recorder import Recorder
 from harness.record.rows import records_of
-from harness.record.stored import LogError, Stored, claimed, path_of, paths_of
+from harness.record.stored import LogError, Stored, claimed, free_above, path_of, paths_of
 from harness.record.vitals import Vitals
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "RunLog",
     "Vitals",
     "claimed",
+    "free_above",
     "lost_records",
     "read_health",
     "read_records",

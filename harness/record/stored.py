@@ -74,6 +74,11 @@ def claimed(directory: Path, kind: str) -> int:
     return number
 
 
+def free_above(directory: Path) -> int:
+    """The lowest number above those of all logs that lie there."""
+    return max((worker_of(path) + 1 for kind in SCHEMAS for path in paths_of(directory, kind)), default=0)
+
+
 def paths_of(directory: Path, kind: str) -> list[Path]:
     """All logs of this kind that lie there, by worker. LogError: one of them is named otherwise."""
     return sorted(directory.glob(f"{kind}-*.arrows"), key=worker_of)

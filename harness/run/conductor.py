@@ -16,6 +16,7 @@ from harness.knee.search import Probe, Stop
 from harness.model import RunHeader, Stage
 from harness.record.directory import announce_stage, append_stage
 from harness.record.log import RunLog
+from harness.run.before import Before
 from harness.run.link import Begin, Drained, End, Ended, Link, Open, Shipped, Taken
 from harness.run.live import Live
 
@@ -35,6 +36,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     header: RunHeader
     directory: Path
+    before: Before = Before()
     next_probe: NextProbe
     judge: Judge
     notice: Notice
@@ -69,10 +71,10 @@ class Conductor:
         """Until the plan stops; returns why it did. Stopped from outside, it still collects what workers hold."""
         self._job = job
         self._log = RunLog(job.directory)
-        self._level = -1
-        history: list[Seen] = []
+        self._level = job.before.levels - 1
+        history = list(job.before.history)
         self._ended.clear()
-        self._link.send(Begin(header=job.header))
+        self._link.send(Begin(header=job.header, numbers_from=job.before.workers))
         try:
             while not isinstance(step := self._next(history), Stop):
                 stage = self._stage(step, history)

@@ -21,9 +21,11 @@ PREFIX = "tokenswarm."
 
 
 class Begin(Struct, frozen=True, kw_only=True):
-    """Master → workers: a run starts."""
+    """Master → workers: a run starts, or goes on."""
 
     header: RunHeader
+    numbers_from: int = 0
+    """What a worker adds to its index for its number in the log: one that was interrupted has workers already."""
 
 
 class Open(Struct, frozen=True, kw_only=True):

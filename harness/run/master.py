@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import gevent
+import msgspec
 import psutil
 from locust.env import Environment
 from msgspec import Struct
@@ -17,11 +18,16 @@ from harness.export import command as export
 from harness.findings import Report
 from harness.knee.plan import Seen
 from harness.model import RunHeader, Scenario, Stage
-from harness.record.directory import write_header
+from harness.record.directory import Held, held, write_header
 from harness.run import results
+from harness.run.before import Before, before
 from harness.run.companions import Companions
 from harness.run.conductor import Conductor, Job
 from harness.run.progress import Progress
+
+
+class CannotRun(ValueError):
+    """The user's fault; the message is one line: what, got, expected, remedy."""
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -35,6 +41,8 @@ class Order(Struct, frozen=True, kw_only=True):
     directory: Path | None
     """Run directory; None: a new one below runs/ for every run."""
     command: str
+    begun: RunHeader | None = None
+    """Of the interrupted run that this one goes on with."""
 
 
 class Master:
@@ -52,11 +60,20 @@ class Master:
         order = self._order()
         header = self._header(order)
         directory = order.directory or Path("runs") / header.run_id
+        try:
+            with held(directory):
+                self._run(order, header, directory)
+        except Held as error:
+            raise CannotRun(str(error)) from None
+
+    def _run(self, order: Order, header: RunHeader, directory: Path) -> None:
+        """From the header on the disk to the report."""
+        done = before(directory, order.begun) if order.begun else Before()
         write_header(directory, header)
         beside = Companions(header, directory)
         progress = Progress(sys.stderr, order.scenario.load)
         progress.beside = beside.behind
-        if cost := results.expected_cost(header):
+        if not done.levels and (cost := results.expected_cost(header)):
             sys.stderr.write(f"{cost}\n")
         beating = gevent.spawn(progress.beat)
 
@@ -72,6 +89,7 @@ class Master:
                 Job(
                     header=header,
                     directory=directory,
+                    before=done,
                     next_probe=results.next_probe(directory, header),
                     judge=_judge,
                     notice=notice,
@@ -96,6 +114,9 @@ class Master:
 
     def _header(self, order: Order) -> RunHeader:
         now_ns = clock.wall_ns()
+        if order.begun is not None:
+            again = [*order.begun.resumed_ns, now_ns]
+            return msgspec.structs.replace(order.begun, scenario=order.scenario, host=order.host, resumed_ns=again)
         stamp = clock.iso(now_ns).replace("-", "").replace(":", "").rstrip("Z")
         return RunHeader(
             run_id=_run_id(order, stamp),

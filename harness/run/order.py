@@ -14,8 +14,8 @@ from harness.export.command import named_by
 from harness.knee.plan import modelled
 from harness.model import INFLUX_URL, RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
-from harness.record.directory import HEADER
-from harness.run.master import Order
+from harness.record.directory import HEADER, NoRun, read_header
+from harness.run.master import CannotRun, Order
 from harness.run.requests import Requests
 from harness.wire.ask import NoAnswer, models
 from harness.wire.client import Client, Wiring
@@ -31,10 +31,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     run_dir: str = ""
     host: str = ""
     command: str = ""
-
-
-class CannotRun(ValueError):
-    """The user's fault; the message is one line: what, got, expected, remedy."""
+    resume: bool = False
+    """Go on with the interrupted run of `run_dir`, which knows its scenario and plan."""
 
 
 def scenario_of(asked: Asked) -> Scenario:
@@ -59,13 +57,18 @@ def recorded(scenario: Scenario, environ: Mapping[str, str]) -> Scenario:
 
 def order(asked: Asked, environ: Mapping[str, str]) -> Order:
     """What the master runs. Raises CannotRun."""
+    if asked.resume:
+        return _resumed(asked, environ)
     scenario = recorded(scenario_of(asked), environ)
     if asked.plan == "knee" and scenario.search.method == "twin":
         _can_be_modelled(scenario)
     where = endpoint_of(scenario, environ)
     directory = Path(asked.run_dir) if asked.run_dir else None
     if directory and (directory / HEADER).exists():
-        raise CannotRun(f"{directory}: holds a run already; choose another directory, or remove it")
+        raise CannotRun(
+            f"{directory}: holds a run already; `tokenswarm resume {directory}` goes on with it if it was "
+            "interrupted; else choose another directory"
+        )
     return Order(
         scenario=scenario,
         plan=asked.plan,
@@ -73,6 +76,26 @@ def order(asked: Asked, environ: Mapping[str, str]) -> Order:
         model=scenario.target.model or _served_model(scenario, where, environ),
         directory=directory,
         command=asked.command,
+    )
+
+
+def _resumed(asked: Asked, environ: Mapping[str, str]) -> Order:
+    """The run that was interrupted, as its header says it, on the server where that is now."""
+    directory = Path(asked.run_dir)
+    try:
+        begun = read_header(directory)
+    except NoRun as error:
+        raise CannotRun(str(error)) from None
+    target = begun.scenario.target
+    scenario = replace(begun.scenario, target=replace(target, host=asked.host or target.host))
+    return Order(
+        scenario=scenario,
+        plan=begun.plan,
+        host=endpoint_of(scenario, environ).url,
+        model=begun.model,
+        directory=directory,
+        command=asked.command,
+        begun=begun,
     )
 
 

@@ -32,6 +32,8 @@ class Process:
         self._runner = environment.runner
         self._outfit = outfit
         self._tap = tap
+        self._index = 0
+        """Of this process among those connected; its worker's number in the log may be higher."""
         self._spool: RunLog | None = None
         self._unacknowledged: set[tuple[str, int]] = set()
         self.worker = Worker(0, self._deliver, tap)
@@ -45,12 +47,13 @@ class Process:
         if not self.worker.begun:
             return
         self.worker.end()
-        self._link.send(Ended(worker=self.worker.index))
+        self._link.send(Ended(worker=self._index))
         self._settle()
 
     def _begin(self, message: Begin) -> None:
         header = message.header
-        self.worker.index = max(0, getattr(self._runner, "worker_index", 0))
+        self._index = max(0, getattr(self._runner, "worker_index", 0))
+        self.worker.index = message.numbers_from + self._index
         if not self._link.is_local:
             self._spool = RunLog(spool_of(header, self.worker.index))
         self._header = header
@@ -58,14 +61,14 @@ class Process:
         self.worker.begin(header, *self._outfit(header))
 
     def _open(self, message: Open) -> None:
-        place = message.places.get(self.worker.index)
+        place = message.places.get(self._index)
         if place is not None and self.worker.begun:
             self.worker.open(message.stage, place)
             gevent.spawn(self._drain, message.stage)
 
     def _drain(self, stage: Stage) -> None:
         self.worker.drain(stage)
-        self._link.send(Drained(worker=self.worker.index, level=stage.level))
+        self._link.send(Drained(worker=self._index, level=stage.level))
 
     def _deliver(self, batch: Batch) -> None:
         if self._spool is not None:

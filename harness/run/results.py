@@ -11,7 +11,7 @@ from harness.analysis.levels import levels
 from harness.analysis.observed import observation
 from harness.analysis.report import report_value
 from harness.analysis.server import most_running, preemptions
-from harness.findings import Level, Report, Verdict
+from harness.findings import STOPPED_EARLY, Level, Report, Verdict
 from harness.knee import search
 from harness.knee.answer import answer, located_verdict
 from harness.knee.assisted import Assisted
@@ -86,7 +86,7 @@ def _located(report: Report, facts: Facts) -> Report:
 
 
 def _early(report: Report, load: float, axis: Axis) -> Report:
-    text = f"stopped early, before {load_words(load, axis)} was measured; until then: {report.verdict.text}"
+    text = f"{STOPPED_EARLY}, before {load_words(load, axis)} was measured; until then: {report.verdict.text}"
     return msgspec.structs.replace(report, verdict=Verdict(held="unjudged", text=text, exit_code=2))
 
 

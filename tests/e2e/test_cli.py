@@ -86,6 +86,7 @@ BAD_INPUT: dict[str, tuple[str, str]] = {
     "no key": ("run demo --host HOST --api-key-env NO_SUCH_KEY", "NO_SUCH_KEY"),
     "nobody there": (f"run demo --host {NOBODY}", "refused"),
     "not a run": ("report .", "header.json"),
+    "nothing to go on with": ("resume .", "header.json"),
     "unknown profile": ("engine nosuch", "did you mean demo"),
     "nothing to model": (
         'knee demo --host HOST --method twin -s slo={"itl_p99_ms":5}',

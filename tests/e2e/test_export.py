@@ -202,9 +202,27 @@ def test_a_stopped_run_is_recorded_whole(number: signal.Signals, host: str, infl
     is_whole(influxd, run)
 
 
+def test_a_run_that_went_on_after_an_interruption_is_recorded_whole(host: str, mortal: Influxd, tmp_path: Path) -> None:
+    levels = settings(load={"loop": "closed", "levels": [2, 3]}, phases={"warmup_s": 0.3, "hold_s": 1.5})
+    asked = [*COMMAND, "run", "--host", host, *USERS, *levels, "--influx", f"{mortal.url}/llm", "--out", "run"]
+    run = tmp_path / "run"
+    with begun(asked, tmp_path) as process:
+        soon(lambda: (run / "stages.jsonl").exists())
+        process.terminate()
+        assert process.wait(30) == 2
+    done = said("resume", "run", cwd=tmp_path)
+    assert "confirmed by count, nothing pending" in done.stdout, done.stdout + done.stderr
+    assert [level["load"] for level in summary(run)["levels"]] == [2, 3]
+    is_whole(mortal, run)
+    database = Database(Target.parse(f"{mortal.url}/llm"))
+    found, log = restored(database, read_header(run).run_id), facts_of(run)
+    assert (found.header, found.stages) == (log.header, log.stages)
+    equal_frames(frame_of(found.records), frame_of(log.records))
+
+
 def test_a_database_that_is_down_costs_the_run_a_stated_time(host: str, mortal: Influxd, tmp_path: Path) -> None:
     mortal.stop()
-    done = recorded(host, mortal, tmp_path, influx__wait_s=1.0)
+    done = recorded(host, mortal, tmp_path, influx__wait_s=3.0)
     assert "finish it with: tokenswarm push run --influx" in done.stdout, done.stdout + done.stderr
     assert "onnection refused" in done.stdout
     balanced(tmp_path / "run")
