@@ -104,10 +104,12 @@ def search_options(command: Command) -> Command:
     """How the knee is looked for."""
     for option in reversed(
         [
-            click.option("--method", type=click.Choice(["bracket", "twin"]), help="[default: the scenario's, bracket]"),
-            click.option("--precision", type=float, help="twin: half-width of the interval. [default: 0.03]"),
-            click.option("--budget", type=click.IntRange(min=1), help="twin: requests at most. [default: 15000]"),
-            click.option("--confirm/--no-confirm", default=None, help="twin: end with a hold-out. [default: yes]"),
+            click.option(
+                "--method", type=click.Choice(["bracket", "twin", "fit"]), help="[default: the scenario's, bracket]"
+            ),
+            click.option("--precision", type=float, help="twin, fit: half-width of the interval. [default: 0.03]"),
+            click.option("--budget", type=click.IntRange(min=1), help="twin, fit: requests at most. [default: 15000]"),
+            click.option("--confirm/--no-confirm", default=None, help="twin, fit: end with a hold-out. [default: yes]"),
         ]
     ):
         command = option(command)
@@ -214,6 +216,7 @@ def knee(scenario: str, batch: str | None, **options: Any) -> None:
 
     bracket: climb the scenario's ladder, then bisect: two loads, each measured. twin: fit a simulated server to short
     levels, let it choose where to measure, verify with real load: one load with a 95 % interval; needs more requests.
+    fit: the same interval from misses alone, for servers no twin can be (replicas, hosted APIs); needs more still.
     With --batch the server is started anew with each setting, as the scenario's `serve:` says, and one search made.
     """
     if batch is None and options["batched_tokens"]:

@@ -129,11 +129,12 @@ class Knee(Struct, frozen=True, kw_only=True):
 
 
 class Located(Struct, frozen=True, kw_only=True):
-    """Where the SLO breaks in the long run, over the declared traffic: the answer of `--method twin`."""
+    """Where the SLO breaks in the long run, over the declared traffic: the answer of `--method twin` and `fit`."""
 
     axis: Literal["users", "rate"]
     method: Literal["twin", "pooled", "band", "none"]
-    """twin: predicted and corrected by verification. pooled: from misses alone, the twin was not believed. band: the
+    """twin: predicted and corrected by verification. pooled: from misses alone, asked for or as the twin was not
+    believed. band: the
     server moved, or nothing else could tell. none: the search ended before there was anything to say."""
     load: float | None = None
     """Users come whole: the highest number that holds."""

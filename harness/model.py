@@ -200,17 +200,18 @@ class Prices(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Search(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How `tokenswarm knee` looks for the load at which the SLO breaks."""
 
-    method: Literal["bracket", "twin"] = "bracket"
+    method: Literal["bracket", "twin", "fit"] = "bracket"
     """bracket: climb and bisect; two loads, each measured. twin: fit a simulated server to short levels, let it choose
-    where to measure, verify with real load; a load with a 95 % interval."""
+    where to measure, verify with real load; a load with a 95 % interval. fit: one curve through the misses of all
+    levels, no model of the server; the same answer for several times the requests."""
     precision: Positive = 0.03
-    """twin: half-width of the interval, relative to the knee, at which it is content."""
+    """twin, fit: half-width of the interval, relative to the knee, at which it is content."""
     budget: Count = 15_000
-    """twin: requests it may send."""
+    """twin, fit: requests it may send."""
     budget_minutes: Positive | None = None
-    """twin: minutes of hold it may spend."""
+    """twin, fit: minutes of hold it may spend."""
     confirm: bool = True
-    """twin: end with a hold-out level at the interval's lower end."""
+    """twin, fit: end with a hold-out level at the interval's lower end."""
     max_num_seqs: Count | None = None
     """twin: seats of the server's batch; None: the most it was seen to run, else 256."""
     max_num_batched_tokens: Count = 2048

@@ -8,9 +8,11 @@ import numpy as np
 from msgspec import structs, to_builtins
 
 from harness.findings import Ledger, Located, Verdict
-from harness.knee.assisted import Assisted, Standing, is_usable, of
+from harness.knee.assisted import Assisted, Standing
+from harness.knee.climb import is_usable, of
 from harness.knee.estimate import ETA_DF, ETA_SD, Estimate
 from harness.knee.fallback import Pooled
+from harness.knee.modelfree import ModelFree, confirmed, half_width
 from harness.knee.plan import CALIBRATIONS, LEAST_VERIFIED, Seen, minutes_spent, requests_spent
 from harness.knee.verdict import load_words, unbalanced
 
@@ -19,9 +21,9 @@ OUTLIER = 3.0
 """Standard deviations by which a hold-out must be slower than all verifications together to contradict them."""
 
 
-def answer(search: Assisted, history: Sequence[Seen], stopped: str = "") -> Located:
+def answer(search: Assisted | ModelFree, history: Sequence[Seen], stopped: str = "") -> Located:
     """What the levels seen so far say; at any point of the search, not only at its end. `stopped`: why it ended."""
-    found = _found(search, history)
+    found = _of_misses(search, history) if isinstance(search, ModelFree) else _found(search, history)
     found = structs.replace(found, requests=requests_spent(history), minutes=minutes_spent(history), stopped=stopped)
     return structs.replace(found, text=_text(found))
 
@@ -33,6 +35,25 @@ def located_verdict(found: Located, ledger: Ledger) -> Verdict:
     if found.load is None:
         return Verdict(held="unjudged", text=found.text, exit_code=2)
     return Verdict(held="held", text=found.text, exit_code=0)
+
+
+def _of_misses(search: ModelFree, history: Sequence[Seen]) -> Located:
+    seen = [one for one in history if is_usable(one)]
+    axis: Literal["users", "rate"] = "users" if search.plan.loop == "closed" else "rate"
+    located = search.located(seen)
+    if located is None:
+        return Located(axis=axis, method="none", sure="no curve goes through the misses yet")
+    limit, found = located
+    return Located(
+        axis=axis,
+        method="pooled",
+        load=found.load if axis == "rate" else math.floor(found.load),
+        low=found.low if axis == "rate" else math.floor(found.low),
+        high=found.high if axis == "rate" else math.ceil(found.high),
+        binding=limit.name,
+        sure=f"95 % interval of pooled misses ±{half_width(found):.1%}, from {len(of(seen, 'fit'))} levels",
+        confirmed=confirmed(seen, limit, found),
+    )
 
 
 def _found(search: Assisted, history: Sequence[Seen]) -> Located:

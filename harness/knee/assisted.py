@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.knee.climb import again, climb, is_usable, of, probe
 from harness.knee.control import lived_s
 from harness.knee.estimate import Estimate, Twins
 from harness.knee.fallback import Counted, Pooled, next_load, pooled
@@ -19,7 +20,6 @@ from harness.knee.plan import (
     CALIBRATIONS,
     LEAST_VERIFIED,
     MOST_VERIFIED,
-    REQUESTS,
     Plan,
     Seen,
     Stage,
@@ -28,23 +28,18 @@ from harness.knee.plan import (
     misses,
     values_s,
 )
-from harness.knee.search import UNJUDGED_TRIES, Probe, Stop, rounded
+from harness.knee.search import Probe, Stop
 from harness.knee.veto import DRIFT, MEAN_ETA, MOVING, Veto, drifted, failing, preempted, vetoes
 from harness.twin import fast
 from harness.twin.fit import Fitted
 from harness.twin.observed import Observation
 
-GAIN = 1.05
-"""A doubling that brings less throughput has reached the plateau."""
 AROUND = (1.03, 0.98)
 """Where to verify, as shares of the estimate of the moment, in turn."""
 STEADY = DRIFT / 2
 """An anchor that moved less than this clears a trend of a few corrections with time: it is the sharper measurement."""
 LADDER_IN_FIT = 3
 """Highest rungs that help to fit; lower ones say nothing on a full batch."""
-LOWEST = 64
-"""The climb down ends at this fraction of the ladder's foot."""
-BEYOND_LADDER = 2**12
 PACE_BLOCKS = 10
 MOST_FALLBACKS = 8
 
@@ -84,11 +79,11 @@ class Assisted:
     def next_probe(self, history: Sequence[Seen]) -> Probe | Stop:
         """The next level, or why there is none."""
         if history and not is_usable(history[-1]):
-            return _again(history)
+            return again(history)
         seen = [one for one in history if is_usable(one)]
-        climb = self._climb(of(seen, "ladder"))
-        if climb is not None:
-            return climb
+        step = climb(self.plan, of(seen, "ladder"))
+        if step is not None:
+            return step
         calibrated = of(seen, "calibrate")
         if len(calibrated) < len(CALIBRATIONS):
             return self._calibration(seen, len(calibrated))
@@ -98,15 +93,15 @@ class Assisted:
         standing = self.standing(seen)
         if self._wants_verification(seen, standing):
             share = AROUND[len(of(seen, "verify")) % len(AROUND)]
-            return self._probe(standing.binding.load * share, "verify")
+            return probe(self.plan, standing.binding.load * share, "verify")
         if not of(seen, "anchor") and is_affordable(self.plan, seen, "anchor"):
-            return self._probe(of(seen, "calibrate")[0].level.load, "anchor")
+            return probe(self.plan, of(seen, "calibrate")[0].level.load, "anchor")
         if standing.moved:
             return Stop(f"the server changed while it was measured: {standing.vetoes[0].text}")
         if standing.vetoes:
             return self._fallback(seen, standing)
         if self.plan.confirm and not of(seen, "confirm") and is_affordable(self.plan, seen, "confirm"):
-            return self._probe(standing.binding.low, "confirm")
+            return probe(self.plan, standing.binding.low, "confirm")
         return Stop(self._ending(standing))
 
     def _wants_verification(self, seen: Sequence[Seen], standing: Standing) -> bool:
@@ -126,32 +121,6 @@ class Assisted:
             return f"known to ±{half:.1%}"
         return f"budget spent at ±{half:.1%}, {self.plan.precision:.1%} was asked for"
 
-    # --- ladder ---------------------------------------------------------------------------------------------------
-
-    def _climb(self, ladder: Sequence[Seen]) -> Probe | Stop | None:
-        """The next rung; None when the knee is behind us."""
-        foot = min(self.plan.ladder)
-        if not ladder:
-            return self._probe(foot, "ladder")
-        broken = [one.level.load for one in ladder if one.level.held == "broken"]
-        if broken and len(broken) < len(ladder):
-            return None
-        if broken:
-            return self._down(min(broken), foot)
-        top = max(one.level.load for one in ladder)
-        if is_saturated(ladder):
-            return None
-        if top >= foot * BEYOND_LADDER:
-            return Stop(f"no knee up to {top:g}: every level held")
-        return self._probe(top * 2, "ladder")
-
-    def _down(self, lowest: float, foot: float) -> Probe | Stop:
-        if self.plan.loop == "closed" and lowest <= 1:
-            return Stop("breaks at one user already")
-        if lowest <= foot / LOWEST:
-            return Stop(f"breaks at every load tried, down to {lowest:g}")
-        return self._probe(lowest / 2, "ladder")
-
     # --- calibration ----------------------------------------------------------------------------------------------
 
     def _calibration(self, seen: Sequence[Seen], done: int) -> Probe | Stop:
@@ -161,7 +130,7 @@ class Assisted:
         held = [one.level.load for one in of(seen, "ladder") if one.level.held != "broken"]
         broken = [one.level.load for one in of(seen, "ladder") if one.level.held == "broken"]
         low, high = max(held, default=guess) / 2, 1.3 * min(broken, default=math.inf)
-        return self._probe(CALIBRATIONS[done] * min(max(guess, low), high), "calibrate")
+        return probe(self.plan, CALIBRATIONS[done] * min(max(guess, low), high), "calibrate")
 
     def _fit(self, seen: Sequence[Seen], more: Sequence[Seen]) -> Fitted:
         """The twin of the highest rungs, all calibrations and `more`.
@@ -217,7 +186,7 @@ class Assisted:
         if done >= MOST_FALLBACKS or not is_affordable(self.plan, seen, "fallback"):
             return Stop(f"{why}; answered from pooled misses")
         found = self.pooled(seen, standing)
-        return self._probe(next_load(found.load if found else standing.binding.load, done), "fallback")
+        return probe(self.plan, next_load(found.load if found else standing.binding.load, done), "fallback")
 
     def pooled(self, seen: Sequence[Seen], standing: Standing) -> Pooled | None:
         """The model-free estimate for the binding clause, from every level longer than a rung."""
@@ -227,34 +196,6 @@ class Assisted:
             for one in of(seen, "calibrate", "verify", "anchor", "confirm", "fallback")
         ]
         return pooled(counted, 1 - limit.quantile)
-
-    def _probe(self, load: float, why: Stage) -> Probe:
-        at = float(max(1, round(load))) if self.plan.loop == "closed" else rounded(load)
-        return Probe(at, requests=max(REQUESTS[why], round(6 * at) if self.plan.loop == "closed" else 0), why=why)
-
-
-def of(seen: Sequence[Seen], *stages: Stage) -> list[Seen]:
-    """Those of these stages, in order."""
-    return [one for one in seen if one.why in stages]
-
-
-def is_usable(one: Seen) -> bool:
-    """The client kept up, and something came back."""
-    return not one.level.client.limited and bool(np.isfinite(one.observed.ttft_s[one.observed.counts]).any())
-
-
-def is_saturated(ladder: Sequence[Seen]) -> bool:
-    """The last doubling brought less than 5 % more requests a second."""
-    rungs = sorted(ladder, key=lambda one: one.level.load)
-    return len(rungs) > 1 and rungs[-1].level.achieved_rps < GAIN * rungs[-2].level.achieved_rps
-
-
-def _again(history: Sequence[Seen]) -> Probe | Stop:
-    last = history[-1]
-    tries = sum(one.level.load == last.level.load and one.why == last.why for one in history if not is_usable(one))
-    if tries >= UNJUDGED_TRIES:
-        return Stop(f"level {last.level.load:g} could not be used: {last.level.why or 'nothing came back'}")
-    return Probe(last.level.load, requests=REQUESTS[last.why], why=last.why)
 
 
 def _objections(seen: Sequence[Seen], binding: Estimate, drift: float | None, doubt: float) -> list[Veto]:

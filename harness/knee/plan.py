@@ -14,14 +14,15 @@ from harness.model import Count, Positive, Slo
 from harness.twin.observed import Observation
 from harness.twin.traffic import Traffic
 
-Stage = Literal["ladder", "calibrate", "verify", "anchor", "confirm", "fallback"]
+Stage = Literal["ladder", "calibrate", "verify", "anchor", "confirm", "fallback", "fit"]
 REQUESTS: dict[Stage, int] = {
     "ladder": 150,
     "calibrate": 700,
     "verify": 2000,
     "anchor": 500,
     "confirm": 2000,
-    "fallback": 4000,
+    "fallback": 2000,
+    "fit": 2000,
 }
 """Judged requests of one level of each stage."""
 CALIBRATIONS = (0.8, 0.95, 1.0)
@@ -88,8 +89,11 @@ class Cost(Struct, frozen=True, kw_only=True):
     text: str
 
 
-def plan_cost(plan: Plan, guess: float | None = None) -> Cost:
+def plan_cost(plan: Plan, guess: float | None = None, *, method: Literal["twin", "fit"] = "twin") -> Cost:
     """Expected requests and minutes if the knee is near `guess` (None: the middle of the ladder), within budget."""
+    if method == "fit":
+        text = f"up to {plan.budget_requests:,} requests; the more, the narrower the interval"
+        return Cost(requests=plan.budget_requests, minutes=None, text=text)
     low, high = min(plan.ladder), max(plan.ladder)
     near = guess or (low * high) ** 0.5
     rungs = _rungs(low, near)

@@ -190,6 +190,7 @@ STAGES = {
     "anchor": PURPLE,
     "confirm": GREEN,
     "fallback": "#b8443b",
+    "fit": BLUE,
 }
 """Parts of a search with the twin, in the order in which they come."""
 

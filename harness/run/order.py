@@ -60,7 +60,7 @@ def order(asked: Asked, environ: Mapping[str, str]) -> Order:
     if asked.resume:
         return _resumed(asked, environ)
     scenario = recorded(scenario_of(asked), environ)
-    if asked.plan == "knee" and scenario.search.method == "twin":
+    if asked.plan == "knee" and scenario.search.method != "bracket":
         _can_be_modelled(scenario)
     where = endpoint_of(scenario, environ)
     directory = Path(asked.run_dir) if asked.run_dir else None

@@ -16,6 +16,7 @@ from harness.knee import search
 from harness.knee.answer import answer, located_verdict
 from harness.knee.assisted import Assisted
 from harness.knee.bracket import Axis, knee_of
+from harness.knee.modelfree import ModelFree
 from harness.knee.plan import Plan, Seen, plan_cost
 from harness.knee.search import NextProbe, Probe, Stop
 from harness.knee.verdict import load_words, run_verdict
@@ -63,7 +64,7 @@ def report_from(facts: Facts) -> Report:
     header = facts.header
     report = report_value(header, facts.stages, facts.records, facts.health)
     axis: Axis = "users" if header.scenario.load.loop == "closed" else "rate"
-    if is_assisted(header):
+    if has_interval(header):
         return _located(report, facts)
     if header.plan == "knee" or len(report.levels) > 1:
         knee = knee_of(report.levels, axis)
@@ -75,7 +76,7 @@ def report_from(facts: Facts) -> Report:
 
 
 def _located(report: Report, facts: Facts) -> Report:
-    search = Assisted(plan_of(facts.header, most_running(facts.server)))
+    search = _search(facts.header, most_running(facts.server))
     history = _seen(facts, frame_of(facts.records), facts.stages, report.levels)
     left = search.next_probe(history)
     found = answer(search, history, stopped=left.why if isinstance(left, Stop) else "")
@@ -90,26 +91,31 @@ def _early(report: Report, load: float, axis: Axis) -> Report:
     return msgspec.structs.replace(report, verdict=Verdict(held="unjudged", text=text, exit_code=2))
 
 
-def is_assisted(header: RunHeader) -> bool:
-    """A search with the twin."""
-    return header.plan == "knee" and header.scenario.search.method == "twin"
+def has_interval(header: RunHeader) -> bool:
+    """A search that answers with one load and an interval."""
+    return header.plan == "knee" and header.scenario.search.method != "bracket"
 
 
 def next_probe(directory: Path, header: RunHeader) -> Callable[[Sequence[Seen]], Probe | Stop]:
     """What a run measures: the levels as listed, or a knee search over them."""
-    if not is_assisted(header):
+    if not has_interval(header):
         over_levels = planned(header)
         return lambda history: over_levels([one.level for one in history])
-    searches: dict[int, Assisted] = {}
+    searches: dict[int | None, Assisted | ModelFree] = {}
 
     def step(history: Sequence[Seen]) -> Probe | Stop:
         """Seats are known once the server was seen full; a search keeps what it has computed for them."""
         seats = most_running(read_server(directory))
-        plan = plan_of(header, seats)
-        search = searches.setdefault(plan.max_num_seqs, Assisted(plan))
-        return search.next_probe(history)
+        if seats not in searches:
+            searches[seats] = _search(header, seats)
+        return searches[seats].next_probe(history)
 
     return step
+
+
+def _search(header: RunHeader, seats: int | None) -> Assisted | ModelFree:
+    plan = plan_of(header, seats)
+    return ModelFree(plan) if header.scenario.search.method == "fit" else Assisted(plan)
 
 
 def planned(header: RunHeader) -> NextProbe:
@@ -125,8 +131,9 @@ def expected_cost(header: RunHeader) -> str:
     """What a search will take, in words, before it begins; "" where the levels are listed."""
     if header.plan != "knee":
         return ""
-    if is_assisted(header):
-        return plan_cost(plan_of(header, None)).text
+    if has_interval(header):
+        fit = header.scenario.search.method == "fit"
+        return plan_cost(plan_of(header, None), method="fit" if fit else "twin").text
     phases, rungs = header.scenario.phases, len(scenario.levels(header.scenario.load))
     minutes = (rungs + BISECTIONS) * (phases.warmup_s + phases.hold_s) / 60
     return f"up to {rungs} levels of the ladder, then about {BISECTIONS} to bisect: at most about {minutes:.0f} min"

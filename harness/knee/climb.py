@@ -1,0 +1,71 @@
+"""What searches with an interval share: the first climb, one level more, the levels of a stage. No clock, no I/O."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.knee.plan import REQUESTS, Plan, Seen, Stage
+from harness.knee.search import UNJUDGED_TRIES, Probe, Stop, rounded
+
+GAIN = 1.05
+"""A doubling that brings less throughput has reached the plateau."""
+LOWEST = 64
+"""The climb down ends at this fraction of the ladder's foot."""
+BEYOND_LADDER = 2**12
+
+
+def climb(plan: Plan, ladder: Sequence[Seen]) -> Probe | Stop | None:
+    """The next rung: double until broken or saturated, halve where the foot breaks; None when the knee is behind us."""
+    foot = min(plan.ladder)
+    if not ladder:
+        return probe(plan, foot, "ladder")
+    broken = [one.level.load for one in ladder if one.level.held == "broken"]
+    if broken and len(broken) < len(ladder):
+        return None
+    if broken:
+        return _down(plan, min(broken), foot)
+    top = max(one.level.load for one in ladder)
+    if is_saturated(ladder):
+        return None
+    if top >= foot * BEYOND_LADDER:
+        return Stop(f"no knee up to {top:g}: every level held")
+    return probe(plan, top * 2, "ladder")
+
+
+def _down(plan: Plan, lowest: float, foot: float) -> Probe | Stop:
+    if plan.loop == "closed" and lowest <= 1:
+        return Stop("breaks at one user already")
+    if lowest <= foot / LOWEST:
+        return Stop(f"breaks at every load tried, down to {lowest:g}")
+    return probe(plan, lowest / 2, "ladder")
+
+
+def probe(plan: Plan, load: float, why: Stage) -> Probe:
+    """A level of this stage: whole users, or a rate of three digits; as many requests as the stage takes."""
+    at = float(max(1, round(load))) if plan.loop == "closed" else rounded(load)
+    return Probe(at, requests=max(REQUESTS[why], round(6 * at) if plan.loop == "closed" else 0), why=why)
+
+
+def again(history: Sequence[Seen]) -> Probe | Stop:
+    """The last level once more, or the end, where it could not be used."""
+    last = history[-1]
+    tries = sum(one.level.load == last.level.load and one.why == last.why for one in history if not is_usable(one))
+    if tries >= UNJUDGED_TRIES:
+        return Stop(f"level {last.level.load:g} could not be used: {last.level.why or 'nothing came back'}")
+    return Probe(last.level.load, requests=REQUESTS[last.why], why=last.why)
+
+
+def of(seen: Sequence[Seen], *stages: Stage) -> list[Seen]:
+    """Those of these stages, in order."""
+    return [one for one in seen if one.why in stages]
+
+
+def is_usable(one: Seen) -> bool:
+    """The client kept up, and something came back."""
+    return not one.level.client.limited and bool(np.isfinite(one.observed.ttft_s[one.observed.counts]).any())
+
+
+def is_saturated(ladder: Sequence[Seen]) -> bool:
+    """The last doubling brought less than 5 % more requests a second."""
+    rungs = sorted(ladder, key=lambda one: one.level.load)
+    return len(rungs) > 1 and rungs[-1].level.achieved_rps < GAIN * rungs[-2].level.achieved_rps
