@@ -23,6 +23,14 @@ ARRIVALS = {"Poisson": {"arrivals": "poisson"}, "CV 2": {"arrivals": "gamma", "c
 BOUND = ("ttft", "tpot")
 
 
+FARTHER = 4
+"""Half units of ln(load) beyond which a clause that still holds is said to hold at every load."""
+
+
+class NoKnee(Exception):
+    """The clause holds even with everything queued: where outputs are short, TPOT hardly tells a full server."""
+
+
 class Server(ctypes.Structure):
     """`struct server` of unlike.c."""
 
@@ -171,8 +179,12 @@ def _crossing(case, between, n, seed, *, fine):
     low, high = np.log(between)
     while excess(low) > 0:
         low -= 0.5
-    while excess(high) < 0:
+    for _ in range(FARTHER):
+        if excess(high) > 0:
+            break
         high += 0.5
+    else:
+        raise NoKnee
     return float(np.exp(brentq(excess, low, high, xtol=fine)))
 
 
