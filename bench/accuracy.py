@@ -84,7 +84,8 @@ def level(case, probe, index, outcome, observed):
 
 
 def assisted(case, foot):
-    """Ours, from the first probe to the answer."""
+    """Ours, from the first probe to the answer; its twin flies in C."""
+    look.run = observed.run = swift.run
     plan = Plan(
         slo=case.slo, traffic=case.traffic, loop="open", ladder=[foot], max_num_seqs=case.server["seats"],
         max_num_batched_tokens=case.server["tokens"], seed=case.seed + 1, long_run=400_000,
@@ -102,7 +103,6 @@ def assisted(case, foot):
 def searched(seed, harsh):
     """Every search on engine `seed`, or None where that has no knee. They start from the same rate, a fourth to a
     thirtieth of the knee."""
-    look.run = observed.run = swift.run
     began = time.process_time()
     case = drawn(seed, harsh=harsh)
     try:
