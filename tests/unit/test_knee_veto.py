@@ -1,11 +1,13 @@
 """What may take the twin's word away, and what may not."""
 
 import math
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import spearmanr
 
 from harness.knee.veto import Correction, drifted, failing, far, preempted, rank_correlation, trend, unlike, vetoes
 
@@ -78,6 +80,14 @@ def test_preemptions_errors_and_drift() -> None:
     veto = drifted(-0.041)
     assert veto is not None
     assert "-4.1%" in veto.text
+
+
+@given(st.lists(st.integers(0, 30), min_size=10, max_size=200), st.randoms(use_true_random=False))
+def test_rank_correlation_with_ties_is_spearmans(values: list[int], random: Random) -> None:
+    x = np.array(values, float)
+    y = np.array(random.sample(values, len(values)), float)
+    expected = spearmanr(x, y).statistic if len(set(values)) > 1 else math.nan
+    assert rank_correlation(x, y) == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
 
 def test_rank_correlation_is_that_of_ranks() -> None:
