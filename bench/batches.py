@@ -18,6 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from accuracy import assisted
 from tables import Table, show
@@ -33,6 +34,7 @@ from harness.knee.map import Setting
 from harness.record.facts import facts_of
 from harness.twin import predict
 from harness.twin.fit import fit
+from harness.twin.server import Server
 
 SHARES = (3 / 4, 1 / 2, 1 / 4, 1 / 8)
 """Batch sizes asked for, of the one that was searched."""
@@ -77,11 +79,12 @@ def engine(seed):
     case = drawn(seed)
     knee, _ = truth(case, **TRUTH)
     found, said = assisted(case, float(f"{knee / 8:.2g}"))
-    if said.server is None or not found.load > 0:
+    if not said.twin or not found.load > 0:
         return None
+    server = msgspec.convert(said.twin, Server)
     seats = case.server["seats"]
     caps = sorted({max(2, round(seats * share)) for share in SHARES}, reverse=True)
-    told = predict.at_batches(said.server, case.traffic, case.slo, [seats, *caps], loop="open", seed=case.seed + 1)
+    told = predict.at_batches(server, case.traffic, case.slo, [seats, *caps], loop="open", seed=case.seed + 1)
     true = [truth(replace(case, server=case.server | {"seats": cap}), **TRUTH)[0] for cap in caps]
     plain = [one.load for one in told[1:]]
     correction = found.load / told[0].load
