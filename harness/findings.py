@@ -134,8 +134,8 @@ class Located(Struct, frozen=True, kw_only=True):
     axis: Literal["users", "rate"]
     method: Literal["twin", "pooled", "band", "none"]
     """twin: predicted and corrected by verification. pooled: from misses alone, asked for or as the twin was not
-    believed. band: the
-    server moved, or nothing else could tell. none: the search ended before there was anything to say."""
+    believed. band: the server moved, or nothing else could tell. none: the search ended before there was anything to
+    say."""
     load: float | None = None
     """Users come whole: the highest number that holds."""
     low: float | None = None
@@ -258,7 +258,7 @@ class Report(Struct, frozen=True, kw_only=True):
     levels: list[Level]
     knee: Knee | None = None
     located: Located | None = None
-    """Of a search with the twin."""
+    """Of a search that answers with an interval."""
     laws: Laws | None = None
     """None in summaries older than this field."""
     ledger: Ledger

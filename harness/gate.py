@@ -8,8 +8,9 @@ from msgspec import Struct
 from harness import comparison
 from harness.analysis import checks, compare
 from harness.comparison import Read
-from harness.decisions import EXIT_CODES, Axis, Change, Check, Difference, Gate
+from harness.decisions import EXIT_CODES, Change, Check, Difference, Gate
 from harness.findings import STOPPED_EARLY, Report
+from harness.knee.bracket import axis_of
 from harness.knee.changes import REGRESSION
 from harness.knee.gate import decision_of, said, unsure
 from harness.knee.search import Stop
@@ -108,5 +109,5 @@ def _trusted(gate: Gate, report: Report) -> Gate:
     left = results.planned(report.header)(report.levels)
     if isinstance(left, Stop):
         return gate
-    axis: Axis = "users" if report.header.scenario.load.loop == "closed" else "rate"
+    axis = axis_of(report.header.scenario.load.loop)
     return unsure(gate, f"the run {STOPPED_EARLY}, before {load_words(left.load, axis)} was measured")

@@ -9,10 +9,11 @@ from msgspec import structs, to_builtins
 
 from harness.findings import Ledger, Located, Verdict
 from harness.knee.assisted import Assisted, Standing
-from harness.knee.climb import is_usable, of
+from harness.knee.bracket import Axis, axis_of
+from harness.knee.climb import of, usable
 from harness.knee.estimate import ETA_DF, ETA_SD, Estimate
 from harness.knee.fallback import Pooled
-from harness.knee.modelfree import ModelFree, confirmed, half_width
+from harness.knee.modelfree import ModelFree, confirmed
 from harness.knee.plan import CALIBRATIONS, LEAST_VERIFIED, Seen, minutes_spent, requests_spent
 from harness.knee.verdict import load_words, unbalanced
 
@@ -38,40 +39,40 @@ def located_verdict(found: Located, ledger: Ledger) -> Verdict:
 
 
 def _of_misses(search: ModelFree, history: Sequence[Seen]) -> Located:
-    seen = [one for one in history if is_usable(one)]
-    axis: Literal["users", "rate"] = "users" if search.plan.loop == "closed" else "rate"
+    seen, axis = usable(history), axis_of(search.plan.loop)
     located = search.located(seen)
     if located is None:
         return Located(axis=axis, method="none", sure="no curve goes through the misses yet")
     limit, found = located
+    load, low, high = _whole(axis, _span(found))
     return Located(
         axis=axis,
         method="pooled",
-        load=found.load if axis == "rate" else math.floor(found.load),
-        low=found.low if axis == "rate" else math.floor(found.low),
-        high=found.high if axis == "rate" else math.ceil(found.high),
+        load=load,
+        low=low,
+        high=high,
         binding=limit.name,
-        sure=f"95 % interval of pooled misses ±{half_width(found):.1%}, from {len(of(seen, 'fit'))} levels",
+        sure=f"95 % interval of pooled misses ±{found.half_width:.1%}, from {len(of(seen, 'fit'))} levels",
         confirmed=confirmed(seen, limit, found),
     )
 
 
 def _found(search: Assisted, history: Sequence[Seen]) -> Located:
-    seen = [one for one in history if is_usable(one)]
-    axis: Literal["users", "rate"] = "users" if search.plan.loop == "closed" else "rate"
+    seen, axis = usable(history), axis_of(search.plan.loop)
     if len(of(seen, "calibrate")) < len(CALIBRATIONS):
         return Located(axis=axis, method="none", sure="nothing is known yet: the twin is not calibrated")
     standing = search.standing(seen)
-    method, (load, low, high) = _located(search, seen, standing)
+    method, span = _located(search, seen, standing)
+    load, low, high = _whole(axis, span)
     binding = standing.binding
     predicted = binding.predicted
     rate = load if axis == "rate" else predicted.rps
     return Located(
         axis=axis,
         method=method,
-        load=load if axis == "rate" else math.floor(load),
-        low=low if axis == "rate" else math.floor(low),
-        high=high if axis == "rate" else math.ceil(high),
+        load=load,
+        low=low,
+        high=high,
         binding=binding.limit.name,
         sure=_sure(method, standing),
         corrections=[correction.eta for correction in binding.corrections],
@@ -93,6 +94,12 @@ def _located(
         return "twin", (binding.load, min(one.low for one in standing.estimates), binding.high)
     found = None if standing.moved else search.pooled(seen, standing)
     return ("band", _band(binding)) if found is None else ("pooled", _span(found))
+
+
+def _whole(axis: Axis, span: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Load, low and high as they are said: users come whole, the interval outwards."""
+    load, low, high = span
+    return span if axis == "rate" else (math.floor(load), math.floor(low), math.ceil(high))
 
 
 def _span(found: Pooled) -> tuple[float, float, float]:

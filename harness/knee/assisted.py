@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.knee.climb import again, climb, is_usable, of, probe
+from harness.knee.climb import climb, ending, of, probe, usable
 from harness.knee.control import lived_s
 from harness.knee.estimate import Estimate, Twins
-from harness.knee.fallback import Counted, Pooled, next_load, pooled
+from harness.knee.fallback import Pooled, next_load
+from harness.knee.modelfree import estimated
 from harness.knee.plan import (
     CALIBRATIONS,
     LEAST_VERIFIED,
@@ -25,7 +26,6 @@ from harness.knee.plan import (
     Stage,
     failed,
     is_affordable,
-    misses,
     values_s,
 )
 from harness.knee.search import Probe, Stop
@@ -78,12 +78,10 @@ class Assisted:
 
     def next_probe(self, history: Sequence[Seen]) -> Probe | Stop:
         """The next level, or why there is none."""
-        if history and not is_usable(history[-1]):
-            return again(history)
-        seen = [one for one in history if is_usable(one)]
-        step = climb(self.plan, of(seen, "ladder"))
+        step = climb(self.plan, history)
         if step is not None:
             return step
+        seen = usable(history)
         calibrated = of(seen, "calibrate")
         if len(calibrated) < len(CALIBRATIONS):
             return self._calibration(seen, len(calibrated))
@@ -102,7 +100,7 @@ class Assisted:
             return self._fallback(seen, standing)
         if self.plan.confirm and not of(seen, "confirm") and is_affordable(self.plan, seen, "confirm"):
             return probe(self.plan, standing.binding.low, "confirm")
-        return Stop(self._ending(standing))
+        return Stop(ending(self.plan, standing.binding.half_width))
 
     def _wants_verification(self, seen: Sequence[Seen], standing: Standing) -> bool:
         if of(seen, "anchor") or not is_affordable(self.plan, seen, "verify", "anchor", *self._confirming()):
@@ -114,12 +112,6 @@ class Assisted:
 
     def _confirming(self) -> tuple[Stage, ...]:
         return ("confirm",) if self.plan.confirm else ()
-
-    def _ending(self, standing: Standing) -> str:
-        half = standing.binding.half_width
-        if half <= self.plan.precision:
-            return f"known to ±{half:.1%}"
-        return f"budget spent at ±{half:.1%}, {self.plan.precision:.1%} was asked for"
 
     # --- calibration ----------------------------------------------------------------------------------------------
 
@@ -190,12 +182,7 @@ class Assisted:
 
     def pooled(self, seen: Sequence[Seen], standing: Standing) -> Pooled | None:
         """The model-free estimate for the binding clause, from every level longer than a rung."""
-        limit = standing.binding.limit
-        counted = [
-            Counted(one.level.load, *misses(limit, one.observed))
-            for one in of(seen, "calibrate", "verify", "anchor", "confirm", "fallback")
-        ]
-        return pooled(counted, 1 - limit.quantile)
+        return estimated(standing.binding.limit, of(seen, "calibrate", "verify", "anchor", "confirm", "fallback"))
 
 
 def _objections(seen: Sequence[Seen], binding: Estimate, drift: float | None, doubt: float) -> list[Veto]:

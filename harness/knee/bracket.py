@@ -10,6 +10,11 @@ from harness.knee.verdict import load_words
 Axis = Literal["users", "rate"]
 
 
+def axis_of(loop: Literal["closed", "open"]) -> Axis:
+    """What a load is in this loop: users, or requests a second."""
+    return "users" if loop == "closed" else "rate"
+
+
 def knee_of(levels: Sequence[Level], axis: Axis) -> Knee:
     """The bracket around the load at which the SLO breaks.
 

@@ -14,9 +14,14 @@ LOWEST = 64
 BEYOND_LADDER = 2**12
 
 
-def climb(plan: Plan, ladder: Sequence[Seen]) -> Probe | Stop | None:
-    """The next rung: double until broken or saturated, halve where the foot breaks; None when the knee is behind us."""
-    foot = min(plan.ladder)
+def climb(plan: Plan, history: Sequence[Seen]) -> Probe | Stop | None:
+    """The next rung: double until broken or saturated, halve where the foot breaks; None when the knee is behind us.
+
+    At any stage, a level that could not be used is asked for again first.
+    """
+    if history and not is_usable(history[-1]):
+        return _again(history)
+    ladder, foot = of(usable(history), "ladder"), min(plan.ladder)
     if not ladder:
         return probe(plan, foot, "ladder")
     broken = [one.level.load for one in ladder if one.level.held == "broken"]
@@ -46,8 +51,14 @@ def probe(plan: Plan, load: float, why: Stage) -> Probe:
     return Probe(at, requests=max(REQUESTS[why], round(6 * at) if plan.loop == "closed" else 0), why=why)
 
 
-def again(history: Sequence[Seen]) -> Probe | Stop:
-    """The last level once more, or the end, where it could not be used."""
+def ending(plan: Plan, half_width: float) -> str:
+    """Why a search that has an answer ends."""
+    if half_width <= plan.precision:
+        return f"known to ±{half_width:.1%}"
+    return f"budget spent at ±{half_width:.1%}, {plan.precision:.1%} was asked for"
+
+
+def _again(history: Sequence[Seen]) -> Probe | Stop:
     last = history[-1]
     tries = sum(one.level.load == last.level.load and one.why == last.why for one in history if not is_usable(one))
     if tries >= UNJUDGED_TRIES:
@@ -58,6 +69,11 @@ def again(history: Sequence[Seen]) -> Probe | Stop:
 def of(seen: Sequence[Seen], *stages: Stage) -> list[Seen]:
     """Those of these stages, in order."""
     return [one for one in seen if one.why in stages]
+
+
+def usable(history: Sequence[Seen]) -> list[Seen]:
+    """Levels that say something of the server."""
+    return [one for one in history if is_usable(one)]
 
 
 def is_usable(one: Seen) -> bool:

@@ -47,6 +47,11 @@ class Pooled(Struct, frozen=True, kw_only=True):
     dispersion: float
     """φ: variance of miss counts over the binomial one."""
 
+    @property
+    def half_width(self) -> float:
+        """Half of the interval, relative to the knee (on the log scale)."""
+        return math.log(self.high / self.low) / 2
+
 
 def pooled(probes: Sequence[Counted], allowed: float) -> Pooled | None:
     """The root of the pooled curve; None where no curve rises, or the root lies far from every probe.

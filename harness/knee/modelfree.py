@@ -8,7 +8,7 @@ hosted API, speculation. It believes in nothing but misses, and pays for it in r
 import math
 from collections.abc import Sequence
 
-from harness.knee.climb import again, climb, is_usable, of, probe
+from harness.knee.climb import climb, ending, of, probe, usable
 from harness.knee.fallback import Counted, Pooled, next_load, pooled
 from harness.knee.plan import Plan, Seen, Stage, is_affordable, misses
 from harness.knee.search import Probe, Stop
@@ -30,14 +30,11 @@ class ModelFree:
 
     def next_probe(self, history: Sequence[Seen]) -> Probe | Stop:
         """The next level, or why there is none."""
-        if history and not is_usable(history[-1]):
-            return again(history)
-        seen = [one for one in history if is_usable(one)]
-        step = climb(self.plan, of(seen, "ladder"))
+        step = climb(self.plan, history)
         if step is not None:
             return step
-        fitted = of(seen, "fit")
-        found = self.located(seen)
+        seen = usable(history)
+        fitted, found = of(seen, "fit"), self.located(seen)
         if of(seen, "confirm"):
             return Stop(self._ending(found))
         kept: tuple[Stage, ...] = ("confirm",) if found and self.plan.confirm else ()
@@ -50,9 +47,7 @@ class ModelFree:
     def located(self, seen: Sequence[Seen]) -> tuple[Limit, Pooled] | None:
         """The clause that breaks first and its knee, from the levels of the fit; None: they cannot say."""
         found = [
-            (limit, knee)
-            for limit in self.plan.clauses()
-            if (knee := pooled(_counted(limit, of(seen, "fit")), 1 - limit.quantile)) is not None
+            (limit, knee) for limit in self.plan.clauses() if (knee := estimated(limit, of(seen, "fit"))) is not None
         ]
         return min(found, key=lambda pair: pair[1].load, default=None)
 
@@ -61,7 +56,7 @@ class ModelFree:
             return False
         below = sum(one.level.load < found[1].load for one in fitted)
         around = min(below, len(fitted) - below) >= FEW_OUTSIDE
-        return around and half_width(found[1]) <= self.plan.precision
+        return around and found[1].half_width <= self.plan.precision
 
     def _guess(self, seen: Sequence[Seen], found: tuple[Limit, Pooled] | None) -> float:
         """Where the curve has its root; without one, the middle of the bracket that the levels leave."""
@@ -75,15 +70,13 @@ class ModelFree:
     def _ending(self, found: tuple[Limit, Pooled] | None) -> str:
         if found is None:
             return "budget spent, and no curve goes through the misses"
-        half = half_width(found[1])
-        if half <= self.plan.precision:
-            return f"known to ±{half:.1%}"
-        return f"budget spent at ±{half:.1%}, {self.plan.precision:.1%} was asked for"
+        return ending(self.plan, found[1].half_width)
 
 
-def half_width(found: Pooled) -> float:
-    """Of the interval, relative to the knee (on the log scale)."""
-    return math.log(found.high / found.low) / 2
+def estimated(limit: Limit, seen: Sequence[Seen]) -> Pooled | None:
+    """The knee of one clause from the misses of these levels; None: they cannot say."""
+    counted = [Counted(one.level.load, *misses(limit, one.observed)) for one in seen]
+    return pooled(counted, 1 - limit.quantile)
 
 
 def confirmed(seen: Sequence[Seen], limit: Limit, found: Pooled) -> bool | None:
@@ -96,7 +89,3 @@ def confirmed(seen: Sequence[Seen], limit: Limit, found: Pooled) -> bool | None:
     if missed <= allowed:
         return True
     return False if missed > allowed + CHANCE * math.sqrt(found.dispersion * allowed) else None
-
-
-def _counted(limit: Limit, seen: Sequence[Seen]) -> list[Counted]:
-    return [Counted(one.level.load, *misses(limit, one.observed)) for one in seen]

@@ -192,7 +192,7 @@ STAGES = {
     "fallback": "#b8443b",
     "fit": BLUE,
 }
-"""Parts of a search with the twin, in the order in which they come."""
+"""Parts of a search with an interval, in the order in which they come."""
 
 
 def search(report: Report) -> Figure:

@@ -15,7 +15,7 @@ from harness.findings import STOPPED_EARLY, Level, Report, Verdict
 from harness.knee import search
 from harness.knee.answer import answer, located_verdict
 from harness.knee.assisted import Assisted
-from harness.knee.bracket import Axis, knee_of
+from harness.knee.bracket import Axis, axis_of, knee_of
 from harness.knee.modelfree import ModelFree
 from harness.knee.plan import Plan, Seen, plan_cost
 from harness.knee.search import NextProbe, Probe, Stop
@@ -63,7 +63,7 @@ def report_from(facts: Facts) -> Report:
     """The same from a run's facts, wherever they were kept."""
     header = facts.header
     report = report_value(header, facts.stages, facts.records, facts.health)
-    axis: Axis = "users" if header.scenario.load.loop == "closed" else "rate"
+    axis = axis_of(header.scenario.load.loop)
     if has_interval(header):
         return _located(report, facts)
     if header.plan == "knee" or len(report.levels) > 1:
