@@ -26,7 +26,7 @@ from harness.knee.answer import answer
 from harness.knee.assisted import Assisted
 from harness.knee.plan import Plan, Seen
 from harness.knee.search import Probe
-from harness.twin import look, observed
+from harness.twin import look, observed, scatter
 from harness.twin.observed import Observation
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
@@ -85,7 +85,7 @@ def level(case, probe, index, outcome, observed):
 
 def assisted(case, foot):
     """Ours, from the first probe to the answer; its twin flies in C."""
-    look.run = observed.run = swift.run
+    look.run = observed.run = scatter.run = swift.run
     plan = Plan(
         slo=case.slo, traffic=case.traffic, loop="open", ladder=[foot], max_num_seqs=case.server["seats"],
         max_num_batched_tokens=case.server["tokens"], seed=case.seed + 1, long_run=400_000,

@@ -172,7 +172,7 @@ def fitted(request, directory):
     server = fit(levels, None, max_num_seqs=max(PARALLEL), max_num_batched_tokens=TOKENS)
     print(server.text, server.server, file=sys.stderr)
     settings = [Setting(max_num_seqs=cap, max_num_batched_tokens=TOKENS) for cap in PARALLEL]
-    return predictions(server.server, request, settings)
+    return predictions(server.server, request, settings, server.scatter)
 
 
 def cells_of(cell, said):

@@ -164,6 +164,8 @@ class Located(Struct, frozen=True, kw_only=True):
     """Running batch at the knee, by the twin."""
     twin: dict[str, Json] = {}
     """The fitted server: knots (batch, ms a step), per_prefill_token_ms, per_kv_token_ms, constant_ms, its limits."""
+    scatter: dict[str, Json] | None = None
+    """Of TPOT about the twin's, by length of the answer: longest, slopes, residuals (ln). None: too few answers."""
     stopped: str = ""
     """Why the search ended."""
     text: str = ""

@@ -10,7 +10,7 @@ from harness.batches.command import template
 from harness.batches.searches import Say, Searched, Searches
 from harness.batches.serving import Hook
 from harness.batches.settings import Asked, hook, settings
-from harness.batches.twins import fitted, foretold, predictions
+from harness.batches.twins import fitted, foretold, predictions, scattered
 from harness.findings import Report
 from harness.knee.map import BatchMap, Cell, Setting, best, conclusion, flips, ordered
 from harness.knee.map_choice import is_believed, next_setting
@@ -100,7 +100,7 @@ class Survey:
         located, scenario, cell = searched.report.located, self._asked.scenario, self._cells[at]
         if located is not None and located.method == "twin":
             server = fitted(located, at)
-            said = predictions(server, self._asked, [at, *self._unmeasured(order)])
+            said = predictions(server, self._asked, [at, *self._unmeasured(order)], scattered(located))
             plain = cells.predicted(said[at], cell.figures, correction=1.0, prices=scenario.prices)
             self._cells[at] = cell = structs.replace(cell, predicted=plain)
             if is_believed(cell.figures, plain, whole=scenario.load.loop == "closed"):

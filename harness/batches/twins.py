@@ -11,6 +11,7 @@ from harness.findings import Located
 from harness.knee.map import Cell, Setting
 from harness.model import Scenario
 from harness.twin import predict, traffic
+from harness.twin.scatter import Scatter
 from harness.twin.server import Server
 
 
@@ -19,7 +20,14 @@ def fitted(found: Located, setting: Setting) -> Server:
     return structs.replace(msgspec.convert(found.twin, Server), **structs.asdict(setting))
 
 
-def predictions(server: Server, asked: Asked, of: Sequence[Setting]) -> dict[Setting, predict.Predicted]:
+def scattered(found: Located) -> Scatter | None:
+    """How requests scattered about that twin."""
+    return None if found.scatter is None else msgspec.convert(found.scatter, Scatter)
+
+
+def predictions(
+    server: Server, asked: Asked, of: Sequence[Setting], scatter: Scatter | None = None
+) -> dict[Setting, predict.Predicted]:
     """The knee of this server with each of these limits, over the declared traffic."""
     scenario = asked.scenario
     declared = traffic.of(scenario)
@@ -34,6 +42,7 @@ def predictions(server: Server, asked: Asked, of: Sequence[Setting]) -> dict[Set
             loop=scenario.load.loop,
             seed=scenario.seed,
             requests=asked.requests,
+            scatter=scatter,
         )
         settings = [Setting(max_num_seqs=cap, max_num_batched_tokens=tokens) for cap in caps]
         found.update(zip(settings, said, strict=True))

@@ -4,18 +4,19 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-import numpy as np
 from msgspec import structs, to_builtins
 
 from harness.findings import Ledger, Located, Verdict
 from harness.knee.assisted import Assisted, Standing
 from harness.knee.bracket import Axis, axis_of
 from harness.knee.climb import of, usable
-from harness.knee.estimate import ETA_DF, ETA_SD, Estimate
+from harness.knee.estimate import Estimate
 from harness.knee.fallback import Pooled
 from harness.knee.modelfree import ModelFree, confirmed
 from harness.knee.plan import CALIBRATIONS, LEAST_VERIFIED, Seen, minutes_spent, requests_spent
 from harness.knee.verdict import load_words, unbalanced
+from harness.model import Json
+from harness.twin.fit import Fitted
 
 CONFIRMED = {True: "confirmed by a hold-out at the lower end", False: "NOT confirmed by the hold-out", None: ""}
 OUTLIER = 3.0
@@ -83,7 +84,16 @@ def _found(search: Assisted, history: Sequence[Seen]) -> Located:
         batch_p50=predicted.batch_p50,
         batch_p99=predicted.batch_p99,
         twin=to_builtins(standing.fitted.server),
+        scatter=_scatter(standing.fitted),
     )
+
+
+def _scatter(fitted: Fitted) -> dict[str, Json] | None:
+    """To four digits, which is finer than a residual is known."""
+    if fitted.scatter is None:
+        return None
+    rows = [[round(each, 4) for each in row] for row in fitted.scatter.residuals]
+    return {**to_builtins(fitted.scatter), "residuals": rows}
 
 
 def _located(
@@ -129,13 +139,12 @@ def _confirmed(search: Assisted, seen: Sequence[Seen], standing: Standing) -> bo
     held_out, binding = of(seen, "confirm"), standing.binding
     if not held_out or not binding.corrections:
         return None
-    found = search.twins.corrected(standing.fitted.server, held_out[-1].observed, binding.limit)
+    found = search.twins.corrected(standing.fitted, held_out[-1].observed, binding.limit)
     if found is None:
         return False
-    etas = np.array([correction.eta for correction in binding.corrections])
-    squares = float(np.sum((etas - etas.mean()) ** 2)) + ETA_DF * ETA_SD**2
-    sd = math.sqrt(squares / (len(etas) - 1 + ETA_DF) * (1 + 1 / len(etas)))
-    if found.eta - float(etas.mean()) > OUTLIER * sd:
+    etas = [correction.eta for correction in binding.corrections]
+    sd = math.sqrt(binding.eta_variance * (1 + 1 / len(etas)))
+    if found.eta - sum(etas) / len(etas) > OUTLIER * sd:
         return False
     return True if binding.predicted.load * math.exp(-found.eta) >= found.load else None
 

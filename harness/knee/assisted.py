@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.knee.climb import climb, ending, of, probe, usable
+from harness.knee.climb import broken_rungs, climb, ending, of, probe, usable
 from harness.knee.control import lived_s
 from harness.knee.estimate import Estimate, Twins
 from harness.knee.fallback import Pooled, next_load
@@ -29,7 +29,7 @@ from harness.knee.plan import (
     values_s,
 )
 from harness.knee.search import Probe, Stop
-from harness.knee.veto import DRIFT, MEAN_ETA, MOVING, Veto, drifted, failing, preempted, vetoes
+from harness.knee.veto import DRIFT, MOVING, Veto, drifted, failing, most_eta, preempted, vetoes
 from harness.twin import fast
 from harness.twin.fit import Fitted
 from harness.twin.observed import Observation
@@ -118,9 +118,9 @@ class Assisted:
     def _calibration(self, seen: Sequence[Seen], done: int) -> Probe | Stop:
         if not is_affordable(self.plan, seen, "calibrate"):
             return Stop("budget spent before the twin was calibrated")
-        guess = self.twins.guess(self._fit(seen, []).server)
-        held = [one.level.load for one in of(seen, "ladder") if one.level.held != "broken"]
-        broken = [one.level.load for one in of(seen, "ladder") if one.level.held == "broken"]
+        guess = self.twins.guess(self._fit(seen, []))
+        broken = broken_rungs(self.plan, seen)
+        held = [one.level.load for one in of(seen, "ladder") if one.level.load not in broken]
         low, high = max(held, default=guess) / 2, 1.3 * min(broken, default=math.inf)
         return probe(self.plan, CALIBRATIONS[done] * min(max(guess, low), high), "calibrate")
 
@@ -130,7 +130,8 @@ class Assisted:
         A rung far above the knee is needed for a first guess only: its queue outweighs what happens near the cap.
         """
         calibrated = of(seen, "calibrate")
-        rungs = [one for one in of(seen, "ladder") if not calibrated or one.level.held != "broken"]
+        broken = broken_rungs(self.plan, seen)
+        rungs = [one for one in of(seen, "ladder") if not calibrated or one.level.load not in broken]
         highest = sorted(rungs, key=lambda one: one.level.load)[-LADDER_IN_FIT:]
         return self.twins.fitted([one.observed for one in [*highest, *calibrated, *more]])
 
@@ -142,7 +143,7 @@ class Assisted:
             raise ValueError(f"{len(of(seen, 'calibrate'))} calibrations: expected {len(CALIBRATIONS)}")
         verified, fitted, refitted = of(seen, "verify"), self._fit(seen, []), False
         estimates = self._estimates(fitted, verified[:2])
-        if len(verified) >= 2 and abs(_mean_eta(estimates[0])) > MEAN_ETA:
+        if len(verified) >= 2 and abs(_mean_eta(estimates[0])) > most_eta(estimates[0].predicted.slope):
             fitted, refitted, verified = self._fit(seen, verified[:2]), True, verified[2:]
         estimates = self._estimates(fitted, verified)
         drift, doubt = self._drift(fitted, seen)
@@ -156,7 +157,7 @@ class Assisted:
         )
 
     def _estimates(self, fitted: Fitted, verified: Sequence[Seen]) -> list[Estimate]:
-        return self.twins.estimates(fitted.server, [one.observed for one in verified])
+        return self.twins.estimates(fitted, [one.observed for one in verified])
 
     def _drift(self, fitted: Fitted, seen: Sequence[Seen]) -> tuple[float | None, float]:
         """How much longer a token took at the end than at the start, at one load, and twice its standard error.
@@ -191,7 +192,7 @@ def _objections(seen: Sequence[Seen], binding: Estimate, drift: float | None, do
     known = [one.preemptions for one in near if one.preemptions is not None]
     moved = drifted(drift) if drift is not None and abs(drift) > doubt else None
     found = [moved, preempted(sum(known)), failing(*failed(near))]
-    of_twin = vetoes(binding.corrections)
+    of_twin = vetoes(binding.corrections, binding.predicted.slope)
     if drift is not None and abs(drift) < max(STEADY, doubt):
         of_twin = [veto for veto in of_twin if veto.check != "trend with time"]
     return [veto for veto in found if veto is not None] + of_twin

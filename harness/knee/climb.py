@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import bdtrc
 
-from harness.knee.plan import REQUESTS, Plan, Seen, Stage
+from harness.knee.plan import REQUESTS, Plan, Seen, Stage, misses
 from harness.knee.search import UNJUDGED_TRIES, Probe, Stop, rounded
 
 GAIN = 1.05
@@ -12,6 +13,8 @@ GAIN = 1.05
 LOWEST = 64
 """The climb down ends at this fraction of the ladder's foot."""
 BEYOND_LADDER = 2**12
+LUCK = 0.05
+"""Chance of so many misses at the very knee, below which a rung is believed to be beyond it."""
 
 
 def climb(plan: Plan, history: Sequence[Seen]) -> Probe | Stop | None:
@@ -24,7 +27,7 @@ def climb(plan: Plan, history: Sequence[Seen]) -> Probe | Stop | None:
     ladder, foot = of(usable(history), "ladder"), min(plan.ladder)
     if not ladder:
         return probe(plan, foot, "ladder")
-    broken = [one.level.load for one in ladder if one.level.held == "broken"]
+    broken = broken_rungs(plan, ladder)
     if broken and len(broken) < len(ladder):
         return None
     if broken:
@@ -35,6 +38,21 @@ def climb(plan: Plan, history: Sequence[Seen]) -> Probe | Stop | None:
     if top >= foot * BEYOND_LADDER:
         return Stop(f"no knee up to {top:g}: every level held")
     return probe(plan, top * 2, "ladder")
+
+
+def broken_rungs(plan: Plan, seen: Sequence[Seen]) -> list[float]:
+    """Loads of the rungs that broke, and not by luck."""
+    return [one.level.load for one in of(seen, "ladder") if _is_broken(plan, one)]
+
+
+def _is_broken(plan: Plan, one: Seen) -> bool:
+    """By more misses than luck brings at the allowed share, or by what a twin does not speak of.
+
+    The P99 of a rung's 150 requests is about its second longest: two long prompts break it far below the knee.
+    """
+    counted = [(*misses(limit, one.observed), 1 - limit.quantile) for limit in plan.clauses()]
+    over = [bdtrc(missed - 1, n, allowed) for missed, n, allowed in counted if missed > allowed * n]
+    return one.level.held == "broken" and (not over or min(over) < LUCK)
 
 
 def _down(plan: Plan, lowest: float, foot: float) -> Probe | Stop:

@@ -15,7 +15,8 @@ from harness.knee.plan import values_s
 from harness.knee.veto import Correction, rank_correlation
 from harness.metrics import Limit
 from harness.twin import fast
-from harness.twin.observed import Observation
+from harness.twin.observed import FLOOR_S, Observation
+from harness.twin.scatter import Scatter
 from harness.twin.server import Server
 from harness.twin.trace import Lives, Trace
 
@@ -23,33 +24,38 @@ FARTHEST = 0.5
 """ln of the largest correction looked for; one that lies beyond is a veto anyhow."""
 STEP = 0.03
 FINE = 4e-3
+NARROWEST = 0.01
+TOP = 0.75
+"""Of the requests, that a width looks at: of a median's, three in four."""
+NO_MISS = 1e-9
 SAMPLED = np.linspace(-0.06, 0.06, 13)
 """Around the first root, in eta."""
 
 Array = NDArray[np.float64]
 
 
-def tail(values: Array, quantile: float) -> float:
-    """ln of the mean of the top 2 · (1 − quantile) of the values: the top 2 % for a P99.
+def correction(
+    server: Server, observed: Observation, limit: Limit, scatter: Scatter | None = None
+) -> Correction | None:
+    """eta such that the twin at load · exp(eta) misses as much as was measured at load; None: nothing was measured.
 
-    Unlike a miss share it says something where nothing missed, and unlike the quantile it moves with every value.
+    `scatter`: of requests about the twin, where its own value is not all there is to a miss.
     """
-    told = np.sort(values[np.isfinite(values)])
-    top = max(1, round(min(1.0, 2 * (1 - quantile)) * len(told)))
-    return math.log(max(float(told[-top:].mean()), 1e-9)) if len(told) else math.nan
-
-
-def correction(server: Server, observed: Observation, limit: Limit) -> Correction | None:
-    """eta such that the twin at load · exp(eta) reproduces the tail measured at load; None: nothing was measured."""
     judged = observed.counts & np.isfinite(observed.ttft_s)
     measured = values_s(limit.metric, observed)
-    goal = tail(measured[judged], limit.quantile)
-    if math.isnan(goal):
+    above = _above(limit, measured[judged])
+    if not above.size:
         return None
+    width = softness(above, limit.quantile)
+    goal = soft_misses(above, width)
 
     def excess(eta: float) -> float:
         lives = fast.run(server, loaded(observed.trace, eta))
-        return tail(lived_s(limit.metric, lives)[judged], limit.quantile) - goal
+        lived = lived_s(limit.metric, lives)[judged]
+        if scatter is None:
+            return soft_misses(_above(limit, lived), width) - goal
+        spread = scatter.spread_ln(lived, lives.output_tokens[judged]) - math.log(limit.ms / 1e3)
+        return soft_misses(spread, width) - goal
 
     as_sent = lived_s(limit.metric, fast.run(server, observed.trace))
     return Correction(
@@ -58,6 +64,28 @@ def correction(server: Server, observed: Observation, limit: Limit) -> Correctio
         eta=_user_eta(observed, excess) if observed.loop == "closed" else _root(excess),
         rank=rank_correlation(measured[judged], as_sent[judged]),
     )
+
+
+def soft_misses(above: Array, width: float) -> float:
+    """ln of the mean miss of values that are `above` = ln(value / limit), each by degrees: from 0 at −width to 1 at it.
+
+    Unlike a miss share it says something where nothing missed, and it counts more of those who nearly did; unlike the
+    mean of the longest it looks at the limit, and how far beyond it the worst are is nothing to it.
+    """
+    return math.log(float(np.clip(above / (2 * width) + 0.5, 0.0, 1.0).mean()) + NO_MISS)
+
+
+def softness(above: Array, quantile: float) -> float:
+    """The width for these: half of what lies between half and one and a half of the allowed share, and so much that
+    twice the allowed share counts where the limit is far."""
+    allowed = 1 - quantile
+    far, low, high = np.quantile(above, [1 - min(2 * allowed, TOP), 1 - min(1.5 * allowed, TOP), 1 - allowed / 2])
+    return max(float(high - low) / 2, -float(far), NARROWEST)
+
+
+def _above(limit: Limit, values: Array) -> Array:
+    above: Array = np.log(np.maximum(values[np.isfinite(values)], FLOOR_S)) - math.log(limit.ms / 1e3)
+    return above
 
 
 def lived_s(metric: str, lives: Lives) -> Array:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from scipy.special import stdtrit
 
 from harness.knee.control import correction
-from harness.knee.plan import Plan
+from harness.knee.plan import REQUESTS, Plan
 from harness.knee.veto import Correction
 from harness.metrics import Limit
 from harness.model import Slo
@@ -16,6 +16,7 @@ from harness.twin import fit, predict
 from harness.twin.fit import Fitted
 from harness.twin.observed import Observation
 from harness.twin.predict import Predicted
+from harness.twin.scatter import Scatter
 from harness.twin.server import Server
 
 ETA_SD, ETA_DF = 0.02, 2
@@ -35,6 +36,13 @@ class Estimate(Struct, frozen=True, kw_only=True):
     load: float
     low: float
     high: float
+    counted_sd: float
+    """What a correction scatters by in ln(load) because misses are counted; 0 where the twin shares their luck."""
+
+    @property
+    def eta_variance(self) -> float:
+        """Of one correction."""
+        return variance([correction.eta for correction in self.corrections], self.counted_sd)
 
     @property
     def half_width(self) -> float:
@@ -48,8 +56,8 @@ class Twins:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._fits: dict[tuple[int, ...], tuple[Sequence[Observation], Fitted]] = {}
-        self._knees: dict[tuple[Server, str, int], Predicted] = {}
-        self._corrections: dict[tuple[Server, int, str], tuple[Observation, Correction | None]] = {}
+        self._knees: dict[tuple[Server, Scatter | None, str, int], Predicted] = {}
+        self._corrections: dict[tuple[Server, Scatter | None, int, str], tuple[Observation, Correction | None]] = {}
 
     def fitted(self, observations: Sequence[Observation]) -> Fitted:
         """The twin of these levels. They are kept, so that an id stays theirs."""
@@ -60,31 +68,33 @@ class Twins:
             self._fits[key] = (observations, found)
         return self._fits[key][1]
 
-    def predicted(self, server: Server, limit: Limit, requests: int) -> Predicted:
+    def predicted(self, fitted: Fitted, limit: Limit, requests: int) -> Predicted:
         """The twin's own knee for one clause alone."""
-        key = (server, limit.name, requests)
+        key = (fitted.server, fitted.scatter, limit.name, requests)
         if key not in self._knees:
             plan, only = self.plan, Slo(**{limit.name: limit.ms})
             self._knees[key] = predict.knee(
-                server, plan.traffic, only, loop=plan.loop, seed=plan.seed, requests=requests
-            )
+                fitted.server, plan.traffic, only, loop=plan.loop, seed=plan.seed, requests=requests,
+                scatter=fitted.scatter,
+            )  # fmt: skip
         return self._knees[key]
 
-    def guess(self, server: Server) -> float:
+    def guess(self, fitted: Fitted) -> float:
         """The lowest of the clauses' knees, from shorter runs: good enough to say where to measure."""
         requests = max(5_000, self.plan.long_run // 4)
-        return min(self.predicted(server, limit, requests).load for limit in self.plan.clauses())
+        return min(self.predicted(fitted, limit, requests).load for limit in self.plan.clauses())
 
-    def estimates(self, server: Server, verified: Sequence[Observation]) -> list[Estimate]:
+    def estimates(self, fitted: Fitted, verified: Sequence[Observation]) -> list[Estimate]:
         """One for each clause, lowest knee first."""
-        found = [self._estimate(server, limit, verified) for limit in self.plan.clauses()]
+        found = [self._estimate(fitted, limit, verified) for limit in self.plan.clauses()]
         return sorted(found, key=lambda estimate: estimate.load)
 
-    def _estimate(self, server: Server, limit: Limit, verified: Sequence[Observation]) -> Estimate:
-        predicted = self.predicted(server, limit, self.plan.long_run)
-        corrections = [found for one in verified if (found := self.corrected(server, one, limit)) is not None]
+    def _estimate(self, fitted: Fitted, limit: Limit, verified: Sequence[Observation]) -> Estimate:
+        predicted = self.predicted(fitted, limit, self.plan.long_run)
+        corrections = [found for one in verified if (found := self.corrected(fitted, one, limit)) is not None]
         etas = [correction.eta for correction in corrections]
-        middle, half = interval(etas, simulated_sd(predicted, limit))
+        counted_sd = counting_sd(predicted, limit) if _scatter(fitted, limit) else 0.0
+        middle, half = interval(etas, simulated_sd(predicted, limit), counted_sd)
         at = math.log(max(predicted.load, 1e-9)) - middle
         return Estimate(
             limit=limit,
@@ -93,27 +103,48 @@ class Twins:
             load=math.exp(at),
             low=math.exp(at - half),
             high=math.exp(at + half),
+            counted_sd=counted_sd,
         )
 
-    def corrected(self, server: Server, observed: Observation, limit: Limit) -> Correction | None:
+    def corrected(self, fitted: Fitted, observed: Observation, limit: Limit) -> Correction | None:
         """`control.correction`, remembered."""
-        key = (server, id(observed), limit.name)
+        key = (fitted.server, fitted.scatter, id(observed), limit.name)
         if key not in self._corrections:
-            self._corrections[key] = (observed, correction(server, observed, limit))
+            self._corrections[key] = (observed, correction(fitted.server, observed, limit, _scatter(fitted, limit)))
         return self._corrections[key][1]
 
 
-def interval(etas: Sequence[float], predicted_sd: float) -> tuple[float, float]:
+def _scatter(fitted: Fitted, limit: Limit) -> Scatter | None:
+    """How requests scatter about their twin in the metric of this clause; None where the twin's word is taken."""
+    return fitted.scatter if limit.metric == "tpot_ms" else None
+
+
+def interval(etas: Sequence[float], predicted_sd: float, counted_sd: float = 0.0) -> tuple[float, float]:
     """(mean of the corrections, half-width of its 95 % interval), both in ln(load).
 
-    t-interval whose variance is held towards `ETA_SD`², widened by what the prediction itself does not know.
+    t-interval whose variance is held towards `ETA_SD`² and that of counting, widened by what the prediction itself does
+    not know.
     """
-    count = len(etas)
-    mean = float(np.mean(etas)) if count else 0.0
-    squares = float(np.sum((np.asarray(etas) - mean) ** 2)) + ETA_DF * ETA_SD**2
-    freedom = max(count - 1, 0) + ETA_DF
-    corrected = float(stdtrit(freedom, 0.975)) * math.sqrt(squares / freedom / max(count, 1))
+    mean = float(np.mean(etas)) if etas else 0.0
+    quantile = float(stdtrit(max(len(etas) - 1, 0) + ETA_DF, 0.975))
+    corrected = quantile * math.sqrt(variance(etas, counted_sd) / max(len(etas), 1))
     return mean, math.hypot(corrected, NORMAL * predicted_sd, NORMAL * MODEL_SD)
+
+
+def variance(etas: Sequence[float], counted_sd: float) -> float:
+    """Of one correction in ln(load): what these scatter by, held towards what was known before any was seen."""
+    squares = float(np.sum((np.asarray(etas) - np.mean(etas)) ** 2)) if etas else 0.0
+    return (squares + ETA_DF * (ETA_SD**2 + counted_sd**2)) / (max(len(etas) - 1, 0) + ETA_DF)
+
+
+def counting_sd(predicted: Predicted, limit: Limit) -> float:
+    """What a correction scatters by, in ln(load), because misses are counted: √((1 − π) / (π · n)) / slope.
+
+    Of requests that scatter about their twin it does not know the luck.
+    """
+    if not predicted.slope > 0:
+        return 0.0
+    return math.sqrt(limit.quantile / ((1 - limit.quantile) * REQUESTS["verify"])) / predicted.slope
 
 
 def simulated_sd(predicted: Predicted, limit: Limit) -> float:

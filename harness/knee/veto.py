@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-MEAN_ETA = 0.10
+MEAN_ETA, MOST_ETA = 0.10, 0.30
 TREND_CHANCE = 0.02
 TREND_CHANGE = 0.04
 """A trend is one that chance shows in 2 % of searches and that moved the correction by 4 % or more."""
@@ -45,11 +45,11 @@ class Correction(Struct, frozen=True, kw_only=True):
     """Rank correlation of the binding metric, request by request; NaN where it says nothing."""
 
 
-def vetoes(corrections: Sequence[Correction]) -> list[Veto]:
-    """What the corrections of a search speak against, in the order of severity."""
+def vetoes(corrections: Sequence[Correction], slope: float) -> list[Veto]:
+    """What the corrections of a search speak against, in the order of severity. `slope`: as in `most_eta`."""
     eta = np.array([correction.eta for correction in corrections])
     found = [
-        far(eta),
+        far(eta, slope),
         trend(eta, np.array([correction.at_s for correction in corrections]), "time"),
         trend(eta, np.log([correction.load for correction in corrections]), "load"),
         unlike(np.array([correction.rank for correction in corrections])),
@@ -57,12 +57,21 @@ def vetoes(corrections: Sequence[Correction]) -> list[Veto]:
     return [veto for veto in found if veto is not None]
 
 
-def far(eta: Array) -> Veto | None:
-    """|mean eta| ≤ 10 %, or the twin is another engine."""
-    if not eta.size or abs(mean := float(eta.mean())) <= MEAN_ETA:
+def far(eta: Array, slope: float) -> Veto | None:
+    """The mean correction is within `most_eta`, or the twin is another engine."""
+    most = most_eta(slope)
+    if not eta.size or abs(mean := float(eta.mean())) <= most:
         return None
     pace = "slower" if mean > 0 else "faster"
-    return Veto("mean eta", f"the server is {abs(mean):.0%} {pace} than its twin; expected within {MEAN_ETA:.0%}")
+    return Veto("mean eta", f"the server is {abs(mean):.0%} {pace} than its twin; expected within {most:.0%}")
+
+
+def most_eta(slope: float) -> float:
+    """10 %; more, up to 30 %, where misses hardly grow with the load: what multiplies their odds by e.
+
+    `slope`: d logit(miss share) / d ln(load) at the knee.
+    """
+    return min(max(MEAN_ETA, 1 / slope), MOST_ETA) if slope > 0 else MEAN_ETA
 
 
 def trend(eta: Array, along: Array, name: Literal["load", "time"]) -> Veto | None:

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from harness.twin.descent import descended, soft
 from harness.twin.observed import FEWEST, Figure, Measured, Observation, Residual, measured
+from harness.twin.scatter import Scatter, scatter
 from harness.twin.server import Server
 from harness.twin.shape import Shape, bent, costs, with_context
 from harness.twin.start import Means, means, starts
@@ -52,6 +53,8 @@ class Fitted(Struct, frozen=True, kw_only=True):
     """The same in words, with the worst figure."""
     knots: int
     """Points of τ(b): 2 is a straight line."""
+    scatter: Scatter | None = None
+    """Of TPOT about the server's; None with too few answers."""
 
 
 def fit(
@@ -73,7 +76,7 @@ def fit(
         if not paying:
             break
         best = min(paying, key=levels.cost)
-    return levels.fitted(best)
+    return structs.replace(levels.fitted(best), scatter=scatter(best, observations))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import numpy as np
 from harness.metrics import Limit
 from harness.twin.fast import run
 from harness.twin.misses import Misses, misses
+from harness.twin.scatter import Scatter
 from harness.twin.server import Server
 from harness.twin.trace import Lives, Trace
 from harness.twin.traffic import Traffic
@@ -67,6 +68,8 @@ class Question:
     limits: Sequence[Limit]
     loop: Loop
     seed: int
+    scatter: Scatter | None = None
+    """Of TPOT about the server's."""
 
     def look(self, load: float, requests: int) -> Look:
         """That load, over so many requests in all."""
@@ -78,7 +81,7 @@ class Question:
         counted = sum(part.stop - part.start for part in judged)
         return Look(
             load=load,
-            clauses=[misses(limit, lives, judged) for limit in self.limits],
+            clauses=[misses(limit, lives, judged, self.scatter) for limit in self.limits],
             batches=_batches(lives, spans_s),
             rps=counted / sum(until_s - since_s for since_s, until_s in spans_s),
             requests=counted,

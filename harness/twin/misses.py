@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from harness import metrics
 from harness.metrics import Limit
 from harness.model import Slo
+from harness.twin.scatter import Scatter
 from harness.twin.trace import Floats, Lives
 
 BLOCKS = 20
@@ -71,15 +72,18 @@ class Misses:
 
     @property
     def episodes(self) -> tuple[int, float]:
-        """(number, mean length in requests) of episodes: misses with fewer than 1 / allowed requests between them."""
+        """(number, mean length in requests) of episodes: misses with fewer than 1 / allowed requests between them.
+
+        Where a miss is a chance, those count that are likelier than not.
+        """
         apart = 1 / max(1 - self.limit.quantile, 1e-9)
-        lengths = np.concatenate([_lengths(np.flatnonzero(run), apart) for run in self.missed])
+        lengths = np.concatenate([_lengths(np.flatnonzero(run > 0.5), apart) for run in self.missed])
         return len(lengths), float(lengths.mean()) if len(lengths) else 0.0
 
 
-def misses(limit: Limit, lives: Sequence[Lives], judged: Sequence[slice]) -> Misses:
-    """One clause over the judged requests of some runs."""
-    pairs = [_of(limit, run) for run in lives]
+def misses(limit: Limit, lives: Sequence[Lives], judged: Sequence[slice], scatter: Scatter | None = None) -> Misses:
+    """One clause over the judged requests of some runs; with `scatter`, a request's miss of TPOT is a chance."""
+    pairs = [_of(limit, run, scatter) for run in lives]
     return Misses(
         limit=limit,
         missed=[missed[part].astype(np.float64) for (missed, _), part in zip(pairs, judged, strict=True)],
@@ -87,13 +91,15 @@ def misses(limit: Limit, lives: Sequence[Lives], judged: Sequence[slice]) -> Mis
     )
 
 
-def _of(limit: Limit, lives: Lives) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+def _of(limit: Limit, lives: Lives, scatter: Scatter | None) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     limit_s = limit.ms / 1e3
     match limit.metric:
         case "ttft_ms":
             return lives.ttft_s > limit_s, np.ones(len(lives))
         case "e2e_ms":
             return lives.e2e_s > limit_s, np.ones(len(lives))
+        case "tpot_ms" if scatter:
+            return scatter.missed(lives.tpot_s, lives.output_tokens, limit_s), lives.output_tokens > 1
         case "tpot_ms":
             return lives.tpot_s > limit_s, lives.output_tokens > 1
         case "itl_ms":

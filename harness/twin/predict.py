@@ -15,6 +15,7 @@ from scipy.optimize import brentq
 from harness.model import Slo
 from harness.twin.look import Look, Loop, Question, saturation_rps
 from harness.twin.misses import Misses, clauses
+from harness.twin.scatter import Scatter
 from harness.twin.server import Server
 from harness.twin.traffic import Traffic
 
@@ -61,8 +62,15 @@ class Predicted(Struct, frozen=True, kw_only=True):
     """Judged requests of the runs at the knee."""
 
 
-def knee(  # noqa: PLR0913 - three nouns, and by keyword only three settings that a search passes one by one
-    server: Server, traffic: Traffic, slo: Slo, *, loop: Loop, seed: int, requests: int = 200_000
+def knee(  # noqa: PLR0913 - three nouns, and by keyword only what a search passes one by one
+    server: Server,
+    traffic: Traffic,
+    slo: Slo,
+    *,
+    loop: Loop,
+    seed: int,
+    requests: int = 200_000,
+    scatter: Scatter | None = None,
 ) -> Predicted:
     """The knee of a server under some traffic, from about so many simulated requests at each load near it.
 
@@ -70,7 +78,7 @@ def knee(  # noqa: PLR0913 - three nouns, and by keyword only three settings tha
     """
     limits = clauses(slo)
     most_rps = saturation_rps(server, traffic, seed=seed, requests=max(FEWEST, requests // PILOT))
-    question = Question(server=server, traffic=traffic, limits=limits, loop=loop, seed=seed)
+    question = Question(server=server, traffic=traffic, limits=limits, loop=loop, seed=seed, scatter=scatter)
     look = cache(question.look)
     if loop == "open":
         found, slope = _rate(look, most_rps, requests)
@@ -89,6 +97,7 @@ def at_batches(  # noqa: PLR0913 - as `knee`, and the batch sizes
     loop: Loop,
     seed: int,
     requests: int = 100_000,
+    scatter: Scatter | None = None,
 ) -> list[Predicted]:
     """The knee with each of these max_num_seqs, in their order.
 
@@ -100,7 +109,7 @@ def at_batches(  # noqa: PLR0913 - as `knee`, and the batch sizes
     for cap in sorted(set(batches), reverse=True):
         if before is None or cap <= before.batch_max:
             capped = structs.replace(server, max_num_seqs=cap)
-            before = knee(capped, traffic, slo, loop=loop, seed=seed, requests=requests)
+            before = knee(capped, traffic, slo, loop=loop, seed=seed, requests=requests, scatter=scatter)
         known[cap] = before
     return [known[cap] for cap in batches]
 

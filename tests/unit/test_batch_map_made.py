@@ -13,13 +13,14 @@ from harness.batches.command import filled, template
 from harness.batches.serving import Hook
 from harness.batches.settings import Asked, hook, is_same_question, scenario_at, settings
 from harness.batches.survey import batch_map
-from harness.batches.twins import foretold, predictions
+from harness.batches.twins import foretold, predictions, scattered
 from harness.engine import profile
 from harness.findings import Level, Located, Report
 from harness.knee.map import BatchMap, Cell, Figures, Setting, flips
 from harness.model import Fixed, Ladder, Load, Prices, Scenario, Search, Serve, Slo, Target, Uniform
 from harness.report import document
 from harness.twin import predict
+from harness.twin.scatter import Scatter
 from harness.twin.server import Server
 
 AT_8 = Setting(max_num_seqs=8, max_num_batched_tokens=2048)
@@ -362,3 +363,16 @@ def test_a_damaged_map_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "map.json").write_bytes(msgspec.json.encode({"scenario": 1}))
     with pytest.raises(ValueError, match="expected a map"):
         written.read(tmp_path)
+
+
+def test_a_map_of_tpot_keeps_what_the_search_saw_of_its_scatter(tmp_path: Path) -> None:
+    """Answers that take up to half as long again as the twin says leave less load at every setting."""
+    rows = tuple(-0.4 + 0.8 * place / 199 for place in range(200))
+    scatter = Scatter(longest=(), slopes=(1.0,), residuals=(rows,))
+    found = Located(axis="rate", method="twin", scatter=to_builtins(scatter))
+    of = structs.replace(scenario("open", slo=Slo(tpot_p99_ms=20)), output_tokens=Uniform(min=5, max=15))
+    wanted, request = [_at(16), _at(64)], asked(tmp_path, [16, 64], of)
+    assert scattered(found) == scatter
+    assert scattered(structs.replace(found, scatter=None)) is None
+    plain, spread = predictions(STEP, request, wanted), predictions(STEP, request, wanted, scattered(found))
+    assert all(0 < spread[at].load < 0.9 * plain[at].load for at in wanted)

@@ -11,8 +11,8 @@ from searching import HEALTHY, PLAN, SERVER, TRAFFIC, TRUE_KNEE, TTFT, observed,
 from harness.findings import Located
 from harness.knee.answer import answer
 from harness.knee.assisted import Assisted
-from harness.knee.climb import of
-from harness.knee.control import correction, loaded, tail
+from harness.knee.climb import broken_rungs, of
+from harness.knee.control import correction, loaded
 from harness.knee.estimate import interval
 from harness.knee.plan import REQUESTS, Seen, misses, plan_cost, requests_spent
 from harness.knee.search import Probe, Stop
@@ -126,6 +126,27 @@ def test_the_climb_goes_down_where_its_foot_breaks() -> None:
     assert search.next_probe(history) == Probe(50.0, requests=150, why="ladder")
 
 
+def test_a_rung_that_broke_by_luck_is_climbed_over() -> None:
+    """Two of 150 beyond a P99 limit break a level, and one rung in four of a server at its knee has them."""
+    search = Assisted(PLAN)
+    rung = seen(SERVER, Probe(2.0, requests=150, why="ladder"), [])
+    for missed, lucky in ((2, True), (4, True), (5, False), (30, False)):
+        ttft_s = rung.observed.ttft_s.copy()
+        ttft_s[-missed:] = 1.0
+        broken = replace(
+            rung, level=structs.replace(rung.level, held="broken"), observed=replace(rung.observed, ttft_s=ttft_s)
+        )
+        assert (broken_rungs(PLAN, [broken]) == []) == lucky
+        assert search.next_probe([broken]) == Probe(4.0 if lucky else 1.0, requests=150, why="ladder")
+
+
+def test_a_rung_that_broke_by_a_clause_that_is_not_counted_here_is_broken() -> None:
+    rung = seen(SERVER, Probe(2.0, requests=150, why="ladder"), [])
+    assert misses(TTFT, rung.observed)[0] == 0
+    failing = replace(rung, level=structs.replace(rung.level, held="broken"))
+    assert broken_rungs(PLAN, [failing]) == [2.0]
+
+
 @pytest.mark.parametrize("eta", [-0.06, 0.0, 0.05])
 def test_a_correction_finds_the_load_that_explains_what_was_measured(eta: float) -> None:
     """The measured level is the twin's own at another load: nothing but eta differs."""
@@ -154,13 +175,6 @@ def test_a_closed_loop_is_corrected_between_whole_users() -> None:
     found = correction(SERVER, level, TTFT)
     assert found is not None
     assert found.eta == pytest.approx(math.log(44 / 40), abs=0.03)
-
-
-def test_the_tail_is_the_mean_of_the_top_two_percent_for_a_p99() -> None:
-    values = np.append(np.arange(1.0, 201.0), np.nan)
-    assert tail(values, 0.99) == pytest.approx(math.log((197 + 198 + 199 + 200) / 4))
-    assert tail(values, 0.5) == pytest.approx(math.log(100.5))
-    assert math.isnan(tail(np.array([np.nan]), 0.99))
 
 
 def test_three_corrections_that_agree_by_chance_do_not_claim_certainty() -> None:

@@ -11,6 +11,8 @@ from scipy.stats import spearmanr
 
 from harness.knee.veto import Correction, drifted, failing, far, preempted, rank_correlation, trend, unlike, vetoes
 
+STEEP = 30.0
+
 
 def corrections(etas: list[float], loads: list[float] | None = None, rank: float = 0.9) -> list[Correction]:
     at = loads or [10.3, 9.8] * len(etas)
@@ -22,22 +24,29 @@ def corrections(etas: list[float], loads: list[float] | None = None, rank: float
 
 @given(st.lists(st.floats(-0.015, 0.015), min_size=1, max_size=8))
 def test_small_corrections_pass(etas: list[float]) -> None:
-    assert vetoes(corrections(etas)) == []
+    assert vetoes(corrections(etas), STEEP) == []
 
 
 def test_nothing_verified_is_no_veto() -> None:
-    assert vetoes([]) == []
+    assert vetoes([], STEEP) == []
 
 
 @pytest.mark.parametrize(("eta", "pace"), [(0.12, "12% slower"), (-0.12, "12% faster")])
 def test_a_mean_of_more_than_ten_percent_is_another_engine(eta: float, pace: str) -> None:
-    found = vetoes(corrections([eta] * 3))
+    found = vetoes(corrections([eta] * 3), STEEP)
     assert [veto.check for veto in found] == ["mean eta"]
     assert pace in found[0].text
 
 
+@pytest.mark.parametrize(
+    ("slope", "eta", "passes"), [(5, 0.19, True), (5, 0.21, False), (2, 0.31, False), (0, 0.11, False)]
+)
+def test_where_misses_hardly_grow_with_load_more_is_let_pass(slope: float, eta: float, passes: bool) -> None:
+    assert (far(np.full(3, eta), slope) is None) == passes
+
+
 def test_a_server_that_slows_is_seen_as_a_trend_with_time() -> None:
-    found = vetoes(corrections([-0.05, -0.021, 0.01, 0.04, 0.071]))
+    found = vetoes(corrections([-0.05, -0.021, 0.01, 0.04, 0.071]), STEEP)
     assert [veto.check for veto in found] == ["trend with time"]
     assert "+12.1%" in found[0].text
 
@@ -45,7 +54,7 @@ def test_a_server_that_slows_is_seen_as_a_trend_with_time() -> None:
 def test_a_correction_that_grows_with_load_is_seen() -> None:
     loads = [10.6, 9.4, 10.0, 9.7, 10.3]
     etas = [0.5 * math.log(load / 10) + tiny for load, tiny in zip(loads, (0.001, 0, -0.001, 0, 0), strict=True)]
-    assert [veto.check for veto in vetoes(corrections(etas, loads))] == ["trend with load"]
+    assert [veto.check for veto in vetoes(corrections(etas, loads), STEEP)] == ["trend with load"]
 
 
 def test_three_points_make_no_trend() -> None:
@@ -59,13 +68,13 @@ def test_noise_is_seldom_called_a_trend() -> None:
 
 
 def test_requests_that_wait_in_another_order_speak_against_the_twin() -> None:
-    found = vetoes(corrections([0.01, 0.0, -0.01], rank=0.3))
+    found = vetoes(corrections([0.01, 0.0, -0.01], rank=0.3), STEEP)
     assert [veto.check for veto in found] == ["rank"]
     assert unlike(np.array([math.nan, math.nan])) is None
 
 
 def test_far_of_nothing_is_nothing() -> None:
-    assert far(np.zeros(0)) is None
+    assert far(np.zeros(0), STEEP) is None
 
 
 def test_preemptions_errors_and_drift() -> None:
