@@ -1,10 +1,11 @@
 """How true is the knee? Searches against servers unlike the twin, in virtual time, beside what others do. I/O: cores.
 
-    python bench/accuracy.py [--engines 200] [--first 0] [--harsh] [--docs]
+    python bench/accuracy.py [--engines 200] [--first 0] [--harsh] [--docs | --floor]
 
 Every engine is a random server under random traffic with one P99 clause (`unlike.py`); its true knee comes from 600,000
 simulated requests at each load near it. The twin flies in C (`swift.py`), held to `twin/fast.py` bit for bit before
-anything begins; some 20 s of CPU an engine. --docs writes docs/accuracy.md.
+anything begins; some 20 s of CPU an engine. --docs writes docs/accuracy.md. --floor searches for nothing: it shows how
+far off misses counted at the very knee are, on the same engines.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import swift
-from searches import WARMUP, Found, bisection, isotonic
+from searches import BUDGET, WARMUP, Found, bisection, counted, isotonic
 from tables import Table, markdown, show
 from unlike import NoKnee, drawn, truth, unlike_core
 
@@ -36,6 +37,8 @@ HEALTHY = Client(
     limited=False,
 )  # fmt: skip
 TARGETS = ["target", "", "", "", "≤ 2.0 %", "90–98 %", "", "≤ 15,000", "", ""]
+FLOORS = 10
+"""Runs an engine, of counting alone."""
 COLUMNS = ["search", "searches", "bias", "sd", "RMSE", "covered", "half-width", "requests", "median off", "worst"]
 
 
@@ -161,6 +164,34 @@ def table(results, title):
     return Table(title=title, columns=COLUMNS, cells=[*cells, TARGETS], notes=notes, facts=facts)
 
 
+def floored(seed, harsh):
+    """(case, errors of counting alone), or None where engine `seed` has no knee."""
+    case = drawn(seed, harsh=harsh)
+    try:
+        knee, _ = truth(case)
+    except NoKnee:
+        return None
+    return case, counted(case, knee, FLOORS)
+
+
+def floor(seeds, harsh, cores):
+    """RMS of those errors, by clause and by lengths."""
+    with ProcessPoolExecutor(cores) as pool:
+        known = [one for one in pool.map(floored, seeds, [harsh] * len(seeds)) if one is not None]
+    groups = {"all": [errors for _, errors in known]}
+    for case, errors in known:
+        groups.setdefault(f"{case.lengths}, {case.bound}", []).append(errors)
+    cells = []
+    for name, errors in groups.items():
+        rms = [math.sqrt(np.mean(np.square(each))) for each in errors]
+        all_of_them = math.sqrt(np.mean(np.square(rms)))
+        cells.append([name, f"{len(rms)}", f"{all_of_them:.1%}", f"{np.median(rms):.1%}", f"{max(rms):.1%}"])
+    columns = ["engines", "number", "RMSE", "median engine", "worst engine"]
+    title = f"Counting misses at the very knee: {BUDGET:,} requests, {FLOORS} times an engine"
+    facts = {f"{name}, RMSE": number(rmse) for name, _, rmse, *_ in cells}
+    return Table(title=title, columns=columns, cells=cells, notes=[], facts=facts)
+
+
 def number(text):
     """A cell as a number; None for a dash."""
     bare = text.replace(",", "").rstrip("%").strip()
@@ -180,6 +211,7 @@ def main(argv=None):
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--harsh", action="store_true")
     parser.add_argument("--docs", action="store_true")
+    parser.add_argument("--floor", action="store_true")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no engine after so long")
     args = parser.parse_args(argv)
@@ -187,6 +219,9 @@ def main(argv=None):
     swift.check(drawn(seed).traffic.trace(4.0, 3000, seed) for seed in range(18))
     print("swift.c is twin/fast.py, bit for bit")
     seeds = range(args.first, args.first + args.engines)
+    if args.floor:
+        show("accuracy-floor", [floor(seeds, args.harsh, args.cores)])
+        return
     tried = all_searched(seeds, args)
     results = [one for one in tried if one is not None]
     kind = "harsh mismatch" if args.harsh else "servers unlike the twin"

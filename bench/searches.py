@@ -1,5 +1,6 @@
 """Knee searches as others do them, over a case of unlike.py: bisection on a sample P99, isotonic with bootstrap."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,9 @@ WIDTH = 0.025
 MOST_PROBES = 14
 INTERIOR = 3
 BOOTSTRAPS = 200
+BUDGET = 14_000
+NEAR, LONG = 0.1, 300_000
+"""ln(load) on either side of the knee, and requests there, for the slope of the misses."""
 WARMUP = 0.1
 """Share of requests sent before the judged ones, for every search alike."""
 
@@ -42,9 +46,29 @@ class Probes:
         values = self.case.values_s(self.case.served(trace, seed))[sent - n :]
         return values[np.isfinite(values)]
 
+    def missed(self, load, n):
+        """Share of n judged requests beyond the limit; half a miss is added, so that none is a number too."""
+        values = self.values_s(load, n)
+        return (float(np.sum(values > self.case.limit_ms / 1e3)) + 0.5) / (len(values) + 1)
+
     def margin(self, values):
         """ln(P99 / limit): above 0 it is broken."""
         return float(np.log(np.quantile(values, 0.99) / (self.case.limit_ms / 1e3)))
+
+
+def counted(case, knee, runs):
+    """Errors, in ln(load), of one who knows the knee, spends a whole budget there, and counts misses: as many runs.
+
+    The slope of the misses is given too, from long runs on either side.
+    """
+    probes = Probes(case, 300)
+    odds = [logit(probes.missed(knee * math.exp(off), LONG)) for off in (-NEAR, NEAR)]
+    slope = (odds[1] - odds[0]) / (2 * NEAR)
+    return [(logit(probes.missed(knee, BUDGET)) - logit(0.01)) / slope for _ in range(runs)]
+
+
+def logit(share):
+    return math.log(share / (1 - share))
 
 
 def bracket(probes, foot, n):

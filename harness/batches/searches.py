@@ -14,10 +14,10 @@ from harness.findings import Report
 from harness.knee.map import Cell, Setting
 from harness.launch import Launch
 from harness.model import Scenario
+from harness.record.directory import HEADER, SUMMARY, read_header
 from harness.record.log import read_server
 from harness.report import document
 
-SUMMARY = "summary.json"
 AS_IT_IS = "as-it-is"
 """Run directory of a server that nobody restarts."""
 Say = Callable[[str], None]
@@ -38,7 +38,7 @@ class Searched(Struct, frozen=True, kw_only=True):
 
 
 class Searches:
-    """All searches of one map. What was finished in an earlier session is read and not run again."""
+    """All searches of one map. What an earlier session finished is read and not run again; what it began goes on."""
 
     def __init__(self, asked: Asked, hook: Hook | None, say: Say) -> None:
         self._asked = asked
@@ -47,23 +47,32 @@ class Searches:
 
     def at(self, setting: Setting, near: float | None = None) -> Searched:
         """The search at a setting, around a load where about its knee is. Raises ValueError, or KeyboardInterrupt when
-        told to stop; what was begun is then set aside."""
+        told to stop; asked again, it goes on from there."""
         directory = self._asked.directory / (setting.name if self._hook else AS_IT_IS)
         asked = scenario_at(self._asked.scenario, setting, near) if self._hook else self._asked.scenario
         if not (directory / SUMMARY).exists():
-            set_aside(directory)
-            self._run(asked, setting, directory)
+            self._run(self._launch(asked, directory), setting, directory)
         return self._searched(asked, setting, directory)
 
-    def _run(self, asked: Scenario, setting: Setting, directory: Path) -> None:
+    def _launch(self, asked: Scenario, directory: Path) -> Launch:
+        begun = directory / HEADER
+        if begun.exists():
+            _check_question(read_header(directory).scenario, asked, directory)
+            self._say(f"{directory.name}: goes on where it was interrupted")
+        else:
+            set_aside(directory)
         directory.parent.mkdir(parents=True, exist_ok=True)
-        launched = Launch(
+        return Launch(
             scenario=asked,
             plan="knee",
             processes=self._asked.processes,
             directory=directory,
             command=self._asked.command,
+            resume=begun.exists(),
         )
+
+    def _run(self, launched: Launch, setting: Setting, directory: Path) -> None:
+        asked = launched.scenario
         if self._hook is None:
             with launch.engine_for(asked) as host:
                 watched(launched, host, None)
@@ -75,8 +84,7 @@ class Searches:
 
     def _searched(self, asked: Scenario, setting: Setting, directory: Path) -> Searched:
         report = document.read((directory / SUMMARY).read_bytes())
-        if not is_same_question(report.header.scenario, asked):
-            raise ValueError(f"{directory}: was measured with another scenario; choose another --out, or remove it")
+        _check_question(report.header.scenario, asked, directory)
         batch = running_of(directory)
         figures, said = cells.measured(report, batch), cells.text(report)
         self._say(f"{directory.name}: {said}")
@@ -90,9 +98,16 @@ class Searches:
         return Searched(cell=cell, report=report, directory=directory, running=batch)
 
 
+def _check_question(measured: Scenario, asked: Scenario, directory: Path) -> None:
+    if not is_same_question(measured, asked):
+        raise ValueError(f"{directory}: was measured with another scenario; choose another --out, or remove it")
+
+
 def watched(launched: Launch, host: str, server: Server | None) -> None:
-    """A run to its end. Raises ValueError when its server died, KeyboardInterrupt when it was told to stop: what there
-    is of the run is then set aside, as it is no search."""
+    """A run to its end. Raises ValueError when its server died: the run is then set aside, as it is no search.
+
+    Raises KeyboardInterrupt when it was told to stop: what the run says by then is no answer, its levels stay.
+    """
     directory = launched.directory or Path()
     with Watch(None if server is None else server.process) as watch:
         try:
@@ -105,7 +120,7 @@ def watched(launched: Launch, host: str, server: Server | None) -> None:
         set_aside(directory)
         raise ValueError(f"serve: the server of {directory.name} died during the search: {server.end_of_it()}")
     if watch.told_to_stop:
-        set_aside(directory)
+        (directory / SUMMARY).unlink(missing_ok=True)
         raise KeyboardInterrupt
     if not (directory / SUMMARY).exists():
         raise ValueError(f"{directory}: the search ended without a report; the reason stands above")

@@ -4,6 +4,7 @@ The engine here takes 20 ms a step, so that few users fill it and a busy machine
 """
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from command import MOST_ATTEMPTS, said, soon
+from command import COMMAND, MOST_ATTEMPTS, begun, said, soon
 
 from harness.batches import written
 from harness.batches.command import template
@@ -114,6 +115,27 @@ def test_the_knee_follows_the_batch_and_is_not_measured_twice(tmp_path: Path) ->
     assert again.returncode == 0, again.stderr
     assert "the server starts" not in again.stderr
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_map_that_was_interrupted_goes_on_within_its_search(tmp_path: Path) -> None:
+    path = written_scenario(tmp_path, {"built_in": "engine", "model": "slow.yaml"})
+    run = tmp_path / "map" / "seqs-4-tokens-2048"
+    command = [*COMMAND, "knee", str(path), "--batch", "2,4", "--out", "map"]
+    with begun(command, tmp_path) as process:
+        soon(lambda: len(stages_of(run)) >= 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) != 0
+    before = stages_of(run)
+    assert not (run / "summary.json").exists()
+    again = mapped(tmp_path, path, "2,4")  # may end without a knee where a neighbour starves the client
+    assert "seqs-4-tokens-2048: goes on where it was interrupted" in again.stderr
+    assert stages_of(run)[: len(before)] == before
+    assert [cell.how for cell in written.read(tmp_path / "map").cells] == ["measured", "measured"]
+    assert not list((tmp_path / "map").glob("*.unfinished"))
+
+
+def stages_of(run: Path) -> list[str]:
+    return (run / "stages.jsonl").read_text().splitlines() if (run / "stages.jsonl").exists() else []
 
 
 def _words(process: psutil.Process) -> list[str]:
