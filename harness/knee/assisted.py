@@ -29,7 +29,7 @@ from harness.knee.plan import (
     values_s,
 )
 from harness.knee.search import Probe, Stop
-from harness.knee.veto import DRIFT, MOVING, Veto, drifted, failing, most_eta, preempted, vetoes
+from harness.knee.veto import DRIFT, MOVING, Veto, drifted, failing, most_eta, preempted, unfit, vetoes
 from harness.twin import fast
 from harness.twin.fit import Fitted
 from harness.twin.observed import Observation
@@ -152,7 +152,7 @@ class Assisted:
             refitted=refitted,
             verified=verified,
             estimates=estimates,
-            vetoes=_objections(seen, estimates[0], drift, doubt),
+            vetoes=_objections(seen, fitted, estimates[0], drift, doubt),
             drift=drift,
         )
 
@@ -186,12 +186,14 @@ class Assisted:
         return estimated(standing.binding.limit, of(seen, "calibrate", "verify", "anchor", "confirm", "fallback"))
 
 
-def _objections(seen: Sequence[Seen], binding: Estimate, drift: float | None, doubt: float) -> list[Veto]:
+def _objections(
+    seen: Sequence[Seen], fitted: Fitted, binding: Estimate, drift: float | None, doubt: float
+) -> list[Veto]:
     """`doubt`: a drift no larger than this may be chance."""
     near = of(seen, "calibrate", "verify", "anchor")
     known = [one.preemptions for one in near if one.preemptions is not None]
     moved = drifted(drift) if drift is not None and abs(drift) > doubt else None
-    found = [moved, preempted(sum(known)), failing(*failed(near))]
+    found = [moved, unfit(fitted.goodness), preempted(sum(known)), failing(*failed(near))]
     of_twin = vetoes(binding.corrections, binding.predicted.slope)
     if drift is not None and abs(drift) < max(STEADY, doubt):
         of_twin = [veto for veto in of_twin if veto.check != "trend with time"]

@@ -28,6 +28,7 @@ NARROWEST = 0.01
 TOP = 0.75
 """Of the requests, that a width looks at: of a median's, three in four."""
 NO_MISS = 1e-9
+HALF_A_MISS = 0.5
 SAMPLED = np.linspace(-0.06, 0.06, 13)
 """Around the first root, in eta."""
 
@@ -47,7 +48,7 @@ def correction(
     if not above.size:
         return None
     width = softness(above, limit.quantile)
-    goal = soft_misses(above, width)
+    goal = soft_misses(above, width, more=0.0 if scatter is None else HALF_A_MISS)
 
     def excess(eta: float) -> float:
         lives = fast.run(server, loaded(observed.trace, eta))
@@ -66,13 +67,15 @@ def correction(
     )
 
 
-def soft_misses(above: Array, width: float) -> float:
+def soft_misses(above: Array, width: float, more: float = 0.0) -> float:
     """ln of the mean miss of values that are `above` = ln(value / limit), each by degrees: from 0 at −width to 1 at it.
 
     Unlike a miss share it says something where nothing missed, and it counts more of those who nearly did; unlike the
-    mean of the longest it looks at the limit, and how far beyond it the worst are is nothing to it.
+    mean of the longest it looks at the limit, and how far beyond it the worst are is nothing to it. `more` misses are
+    added where some were counted and are held against a chance: ln of a count is too low in the mean, by about as much.
     """
-    return math.log(float(np.clip(above / (2 * width) + 0.5, 0.0, 1.0).mean()) + NO_MISS)
+    share = (float(np.clip(above / (2 * width) + 0.5, 0.0, 1.0).sum()) + more) / len(above)
+    return math.log(share + NO_MISS)
 
 
 def softness(above: Array, quantile: float) -> float:

@@ -17,11 +17,13 @@ TREND_CHANCE = 0.02
 TREND_CHANGE = 0.04
 """A trend is one that chance shows in 2 % of searches and that moved the correction by 4 % or more."""
 RANK = 0.5
+UNFIT = 0.25
+"""RMS of ln(measured / simulated) over all figures of the fit."""
 ERRORS = 0.001
 DRIFT = 0.03
 
 Array = NDArray[np.float64]
-Check = Literal["mean eta", "trend with load", "trend with time", "rank", "preemptions", "errors", "drift"]
+Check = Literal["fit", "mean eta", "trend with load", "trend with time", "rank", "preemptions", "errors", "drift"]
 MOVING: frozenset[Check] = frozenset({"trend with time", "drift"})
 """The server itself changed: no other estimator would do better on the same probes, so the answer is a band."""
 
@@ -109,6 +111,13 @@ def failing(failed: int, due: int) -> Veto | None:
     if not due or failed <= ERRORS * due:
         return None
     return Veto("errors", f"{failed / due:.2%} of {due} requests failed; expected at most {ERRORS:.1%}")
+
+
+def unfit(goodness: float) -> Veto | None:
+    """The twin reproduces what it was fitted to: corrections that agree say nothing of a server it is not."""
+    if goodness <= UNFIT:
+        return None
+    return Veto("fit", f"the twin is {goodness:.0%} off at the levels it was fitted to; expected within {UNFIT:.0%}")
 
 
 def drifted(change: float | None) -> Veto | None:

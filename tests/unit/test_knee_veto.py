@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from harness.knee.veto import Correction, drifted, failing, far, preempted, rank_correlation, trend, unlike, vetoes
+from harness.knee.veto import (
+    Correction,
+    drifted,
+    failing,
+    far,
+    preempted,
+    rank_correlation,
+    trend,
+    unfit,
+    unlike,
+    vetoes,
+)
 
 STEEP = 30.0
 
@@ -106,3 +117,10 @@ def test_rank_correlation_is_that_of_ranks() -> None:
     assert math.isnan(rank_correlation(x, np.full(20, 3.0)))
     assert math.isnan(rank_correlation(x[:9], x[:9]))
     assert rank_correlation(np.append(x, np.nan), np.append(x, 5.0)) == pytest.approx(1)
+
+
+def test_a_twin_that_misses_its_own_levels_is_not_believed() -> None:
+    assert unfit(0.25) is None
+    veto = unfit(0.36)
+    assert veto is not None
+    assert veto.text == "the twin is 36% off at the levels it was fitted to; expected within 25%"

@@ -153,3 +153,9 @@ def test_the_width_lets_some_count_wherever_the_limit_is(quantile: float) -> Non
         width = softness(above, quantile)
         assert width >= 0.01
         assert soft_misses(above, width) > -12
+
+
+def test_half_a_miss_makes_the_logarithm_of_a_count_right_in_the_mean() -> None:
+    counts = np.random.default_rng(4).poisson(8.0, 4000)
+    logs = [soft_misses(np.repeat([1.0, -1.0], [count, 800 - count]), 0.1, more=0.5) for count in counts]
+    assert np.mean(logs) == pytest.approx(np.log(8 / 800), abs=0.015)
