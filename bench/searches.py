@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import brentq
+from scipy.special import logit
 
 WIDTH = 0.025
 MOST_PROBES = 14
@@ -46,11 +47,6 @@ class Probes:
         values = self.case.values_s(self.case.served(trace, seed))[sent - n :]
         return values[np.isfinite(values)]
 
-    def missed(self, load, n):
-        """Share of n judged requests beyond the limit; half a miss is added, so that none is a number too."""
-        values = self.values_s(load, n)
-        return (float(np.sum(values > self.case.limit_ms / 1e3)) + 0.5) / (len(values) + 1)
-
     def margin(self, values):
         """ln(P99 / limit): above 0 it is broken."""
         return float(np.log(np.quantile(values, 0.99) / (self.case.limit_ms / 1e3)))
@@ -62,13 +58,9 @@ def counted(case, knee, runs):
     The slope of the misses is given too, from long runs on either side.
     """
     probes = Probes(case, 300)
-    odds = [logit(probes.missed(knee * math.exp(off), LONG)) for off in (-NEAR, NEAR)]
-    slope = (odds[1] - odds[0]) / (2 * NEAR)
-    return [(logit(probes.missed(knee, BUDGET)) - logit(0.01)) / slope for _ in range(runs)]
-
-
-def logit(share):
-    return math.log(share / (1 - share))
+    below, above = (logit(case.missed(probes.values_s(knee * math.exp(off), LONG))) for off in (-NEAR, NEAR))
+    slope = (above - below) / (2 * NEAR)
+    return [(logit(case.missed(probes.values_s(knee, BUDGET))) - logit(0.01)) / slope for _ in range(runs)]
 
 
 def bracket(probes, foot, n):

@@ -76,6 +76,10 @@ class Case:
     def values_s(self, outcome):
         return outcome.ttft_s if self.bound == "ttft" else outcome.tpot_s
 
+    def missed(self, values_s):
+        """Share beyond the limit; half a miss is added to either side, so that none is a number too."""
+        return (np.sum(values_s > self.limit_ms / 1e3) + 0.5) / (len(values_s) + 1)
+
     def served(self, trace, seed):
         """A trace through the server; the seed is that of jitter, stalls, drafts and prompt cache."""
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(SEPARATE,)))
@@ -173,7 +177,7 @@ def _crossing(case, between, n, seed, *, fine):
     def excess(at):
         values = case.values_s(case.served(case.traffic.trace(float(np.exp(at)), n, seed), seed))[n // 50 :]
         told = values[np.isfinite(values)]
-        share = (np.sum(told > case.limit_ms / 1e3) + 0.5) / (len(told) + 1)
+        share = case.missed(told)
         return np.log(share / (1 - share)) - np.log(0.01 / 0.99)
 
     low, high = np.log(between)

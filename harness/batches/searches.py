@@ -55,8 +55,8 @@ class Searches:
         return self._searched(asked, setting, directory)
 
     def _launch(self, asked: Scenario, directory: Path) -> Launch:
-        begun = directory / HEADER
-        if begun.exists():
+        begun = (directory / HEADER).exists()
+        if begun:
             _check_question(read_header(directory).scenario, asked, directory)
             self._say(f"{directory.name}: goes on where it was interrupted")
         else:
@@ -68,7 +68,7 @@ class Searches:
             processes=self._asked.processes,
             directory=directory,
             command=self._asked.command,
-            resume=begun.exists(),
+            resume=begun,
         )
 
     def _run(self, launched: Launch, setting: Setting, directory: Path) -> None:

@@ -142,7 +142,7 @@ def _confirmed(search: Assisted, seen: Sequence[Seen], standing: Standing) -> bo
     found = search.twins.corrected(standing.fitted, held_out[-1].observed, binding.limit)
     if found is None:
         return False
-    etas = [correction.eta for correction in binding.corrections]
+    etas = binding.etas
     sd = math.sqrt(binding.eta_variance * (1 + 1 / len(etas)))
     if found.eta - sum(etas) / len(etas) > OUTLIER * sd:
         return False

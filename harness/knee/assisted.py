@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.knee.climb import broken_rungs, climb, ending, of, probe, usable
+from harness.knee.climb import broken, climb, ending, of, probe, usable
 from harness.knee.control import lived_s
 from harness.knee.estimate import Estimate, Twins
 from harness.knee.fallback import Pooled, next_load
@@ -29,7 +29,7 @@ from harness.knee.plan import (
     values_s,
 )
 from harness.knee.search import Probe, Stop
-from harness.knee.veto import DRIFT, MOVING, Veto, drifted, failing, most_eta, preempted, unfit, vetoes
+from harness.knee.veto import DRIFT, MOVING, Veto, drifted, failing, far, preempted, unfit, vetoes
 from harness.twin import fast
 from harness.twin.fit import Fitted
 from harness.twin.observed import Observation
@@ -119,9 +119,10 @@ class Assisted:
         if not is_affordable(self.plan, seen, "calibrate"):
             return Stop("budget spent before the twin was calibrated")
         guess = self.twins.guess(self._fit(seen, []))
-        broken = broken_rungs(self.plan, seen)
-        held = [one.level.load for one in of(seen, "ladder") if one.level.load not in broken]
-        low, high = max(held, default=guess) / 2, 1.3 * min(broken, default=math.inf)
+        ladder = of(seen, "ladder")
+        breaks = broken(self.plan, ladder)
+        held = [one.level.load for one in ladder if one.level.load not in breaks]
+        low, high = max(held, default=guess) / 2, 1.3 * min(breaks, default=math.inf)
         return probe(self.plan, CALIBRATIONS[done] * min(max(guess, low), high), "calibrate")
 
     def _fit(self, seen: Sequence[Seen], more: Sequence[Seen]) -> Fitted:
@@ -129,9 +130,9 @@ class Assisted:
 
         A rung far above the knee is needed for a first guess only: its queue outweighs what happens near the cap.
         """
-        calibrated = of(seen, "calibrate")
-        broken = broken_rungs(self.plan, seen)
-        rungs = [one for one in of(seen, "ladder") if not calibrated or one.level.load not in broken]
+        calibrated, ladder = of(seen, "calibrate"), of(seen, "ladder")
+        breaks = broken(self.plan, ladder)
+        rungs = [one for one in ladder if not calibrated or one.level.load not in breaks]
         highest = sorted(rungs, key=lambda one: one.level.load)[-LADDER_IN_FIT:]
         return self.twins.fitted([one.observed for one in [*highest, *calibrated, *more]])
 
@@ -143,7 +144,7 @@ class Assisted:
             raise ValueError(f"{len(of(seen, 'calibrate'))} calibrations: expected {len(CALIBRATIONS)}")
         verified, fitted, refitted = of(seen, "verify"), self._fit(seen, []), False
         estimates = self._estimates(fitted, verified[:2])
-        if len(verified) >= 2 and abs(_mean_eta(estimates[0])) > most_eta(estimates[0].predicted.slope):
+        if len(verified) >= 2 and far(np.array(estimates[0].etas), estimates[0].predicted.slope):
             fitted, refitted, verified = self._fit(seen, verified[:2]), True, verified[2:]
         estimates = self._estimates(fitted, verified)
         drift, doubt = self._drift(fitted, seen)
@@ -198,11 +199,6 @@ def _objections(
     if drift is not None and abs(drift) < max(STEADY, doubt):
         of_twin = [veto for veto in of_twin if veto.check != "trend with time"]
     return [veto for veto in found if veto is not None] + of_twin
-
-
-def _mean_eta(estimate: Estimate) -> float:
-    etas = [correction.eta for correction in estimate.corrections]
-    return float(np.mean(etas)) if etas else 0.0
 
 
 def _pace(fitted: Fitted, observed: Observation) -> tuple[float, float]:

@@ -14,7 +14,7 @@ LOWEST = 64
 """The climb down ends at this fraction of the ladder's foot."""
 BEYOND_LADDER = 2**12
 LUCK = 0.05
-"""Chance of so many misses at the very knee, below which a rung is believed to be beyond it."""
+"""Chance of so many misses at the very knee, below which a level is believed to be beyond it."""
 
 
 def climb(plan: Plan, history: Sequence[Seen]) -> Probe | Stop | None:
@@ -27,11 +27,11 @@ def climb(plan: Plan, history: Sequence[Seen]) -> Probe | Stop | None:
     ladder, foot = of(usable(history), "ladder"), min(plan.ladder)
     if not ladder:
         return probe(plan, foot, "ladder")
-    broken = broken_rungs(plan, ladder)
-    if broken and len(broken) < len(ladder):
+    breaks = broken(plan, ladder)
+    if breaks and len(breaks) < len(ladder):
         return None
-    if broken:
-        return _down(plan, min(broken), foot)
+    if breaks:
+        return _down(plan, min(breaks), foot)
     top = max(one.level.load for one in ladder)
     if is_saturated(ladder):
         return None
@@ -40,9 +40,9 @@ def climb(plan: Plan, history: Sequence[Seen]) -> Probe | Stop | None:
     return probe(plan, top * 2, "ladder")
 
 
-def broken_rungs(plan: Plan, seen: Sequence[Seen]) -> list[float]:
-    """Loads of the rungs that broke, and not by luck."""
-    return [one.level.load for one in of(seen, "ladder") if _is_broken(plan, one)]
+def broken(plan: Plan, seen: Sequence[Seen]) -> list[float]:
+    """Loads of those of these levels that broke, and not by luck."""
+    return [one.level.load for one in seen if _is_broken(plan, one)]
 
 
 def _is_broken(plan: Plan, one: Seen) -> bool:

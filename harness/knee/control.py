@@ -1,4 +1,4 @@
-"""The twin as a control variate: how much more load it needs to wait as long as the server did. Pure.
+"""The twin as a control variate: how much more load it needs to miss as much as the server did. Pure.
 
 Both meet the same requests at the same times, so that most of the luck of a trace is common to both and cancels.
 """
@@ -108,7 +108,7 @@ def loaded(trace: Trace, eta: float) -> Trace:
 
 
 def _root(excess: Callable[[float], float]) -> float:
-    """Where the tail is met. The curve rises, but not smoothly: one request more in a step, and all after it shift.
+    """Where the misses are met. The curve rises, but not smoothly: one request more in a step, and all after it shift.
 
     So a first root is only where to look: the curve is sampled around it, made monotone, and crossed there.
     """
@@ -139,7 +139,7 @@ def _first_root(excess: Callable[[float], float]) -> float:
 
 
 def _user_eta(observed: Observation, excess: Callable[[float], float]) -> float:
-    """The same over whole users: the two neighbours between which the tail is met, and a line between them."""
+    """The same over whole users: the two neighbours between which the misses are met, and a line between them."""
     users = observed.trace.users
 
     def at(count: int) -> float:

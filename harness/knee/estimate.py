@@ -24,7 +24,7 @@ ETA_SD, ETA_DF = 0.02, 2
 would otherwise claim what three cannot know."""
 NORMAL = 1.96
 MODEL_SD = 0.005
-"""What a twin that reproduces the tails may still say wrongly of the miss share."""
+"""What a twin that misses as much may still say wrongly of the miss share."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
@@ -40,9 +40,14 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """What a correction scatters by in ln(load) because misses are counted; 0 where the twin shares their luck."""
 
     @property
+    def etas(self) -> list[float]:
+        """Of the corrections, in ln(load)."""
+        return [correction.eta for correction in self.corrections]
+
+    @property
     def eta_variance(self) -> float:
         """Of one correction."""
-        return variance([correction.eta for correction in self.corrections], self.counted_sd)
+        return variance(self.etas, self.counted_sd)
 
     @property
     def half_width(self) -> float:
@@ -142,14 +147,16 @@ def counting_sd(predicted: Predicted, limit: Limit) -> float:
 
     Of requests that scatter about their twin it does not know the luck.
     """
-    if not predicted.slope > 0:
-        return 0.0
-    return math.sqrt(limit.quantile / ((1 - limit.quantile) * REQUESTS["verify"])) / predicted.slope
+    return _sampling_sd(limit, predicted.slope, REQUESTS["verify"], 1.0)
 
 
 def simulated_sd(predicted: Predicted, limit: Limit) -> float:
     """Standard error of the twin's knee in ln(load): √(VIF · (1 − π) / (π · n)) / slope, π the allowed share."""
-    if not predicted.slope > 0 or not predicted.requests:
+    return _sampling_sd(limit, predicted.slope, predicted.requests, predicted.vif if predicted.vif > 1 else 1.0)
+
+
+def _sampling_sd(limit: Limit, slope: float, requests: int, inflation: float) -> float:
+    """In ln(load), of the place where so many requests miss as many as is allowed; 0 where that is not known."""
+    if not slope > 0 or not requests:
         return 0.0
-    inflation = predicted.vif if predicted.vif > 1 else 1.0
-    return math.sqrt(inflation * limit.quantile / ((1 - limit.quantile) * predicted.requests)) / predicted.slope
+    return math.sqrt(inflation * limit.quantile / ((1 - limit.quantile) * requests)) / slope

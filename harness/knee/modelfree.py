@@ -8,7 +8,7 @@ hosted API, speculation. It believes in nothing but misses, and pays for it in r
 import math
 from collections.abc import Sequence
 
-from harness.knee.climb import climb, ending, of, probe, usable
+from harness.knee.climb import broken, climb, ending, of, probe, usable
 from harness.knee.fallback import Counted, Pooled, next_load, pooled
 from harness.knee.plan import Plan, Seen, Stage, is_affordable, misses
 from harness.knee.search import Probe, Stop
@@ -63,7 +63,7 @@ class ModelFree:
         if found is not None:
             return found[1].load
         tried = of(seen, "ladder", "fit")
-        breaks = min((one.level.load for one in tried if one.level.held == "broken"), default=math.inf)
+        breaks = min(broken(self.plan, tried), default=math.inf)
         holds = max((one.level.load for one in tried if one.level.load < breaks), default=breaks / 2)
         return math.sqrt(holds * min(breaks, 2 * holds))
 

@@ -52,7 +52,7 @@ class Scatter(Struct, frozen=True, kw_only=True):
     def missed(self, tpot_s: Floats, output_tokens: Tokens, limit_s: float) -> Floats:
         """Chance of each simulated request to be beyond the limit; 0 where it has no TPOT."""
         shares, told = np.zeros(len(tpot_s)), np.isfinite(tpot_s)
-        group = self._group(output_tokens[told] - 1)
+        group = _grouped(self.longest, output_tokens[told] - 1)
         room = math.log(limit_s) - self._explained(_ln(tpot_s[told]), group)
         found = np.zeros(len(room))
         for each, residuals in enumerate(self.residuals):
@@ -67,7 +67,7 @@ class Scatter(Struct, frozen=True, kw_only=True):
         return self._spread(_ln(tpot_s[told]), output_tokens[told] - 1)
 
     def _spread(self, ln: Floats, later: Tokens) -> Floats:
-        group = self._group(later)
+        group = _grouped(self.longest, later)
         spread: Floats = (self._explained(ln, group)[:, None] + np.array(self.residuals)[group]).ravel()
         return spread
 
@@ -75,9 +75,6 @@ class Scatter(Struct, frozen=True, kw_only=True):
         level = _means(ln, group, len(self.slopes))[group]
         explained: Floats = level + np.array(self.slopes)[group] * (ln - level)
         return explained
-
-    def _group(self, later: Tokens) -> Groups:
-        return _grouped(self.longest, later)
 
 
 def scatter(server: Server, observations: Sequence[Observation]) -> Scatter | None:
@@ -146,9 +143,8 @@ def _slowest(ln: Floats) -> float:
 
 
 def _means(values: Floats, group: Groups, groups: int) -> Floats:
-    found: Floats = np.bincount(group, weights=values, minlength=groups) / np.maximum(
-        np.bincount(group, minlength=groups), 1
-    )
+    count = np.maximum(np.bincount(group, minlength=groups), 1)
+    found: Floats = np.bincount(group, weights=values, minlength=groups) / count
     return found
 
 

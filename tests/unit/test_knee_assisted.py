@@ -11,7 +11,7 @@ from searching import HEALTHY, PLAN, SERVER, TRAFFIC, TRUE_KNEE, TTFT, observed,
 from harness.findings import Located
 from harness.knee.answer import answer
 from harness.knee.assisted import Assisted
-from harness.knee.climb import broken_rungs, of
+from harness.knee.climb import broken, of
 from harness.knee.control import correction, loaded
 from harness.knee.estimate import interval
 from harness.knee.plan import REQUESTS, Seen, misses, plan_cost, requests_spent
@@ -133,18 +133,18 @@ def test_a_rung_that_broke_by_luck_is_climbed_over() -> None:
     for missed, lucky in ((2, True), (4, True), (5, False), (30, False)):
         ttft_s = rung.observed.ttft_s.copy()
         ttft_s[-missed:] = 1.0
-        broken = replace(
+        level = replace(
             rung, level=structs.replace(rung.level, held="broken"), observed=replace(rung.observed, ttft_s=ttft_s)
         )
-        assert (broken_rungs(PLAN, [broken]) == []) == lucky
-        assert search.next_probe([broken]) == Probe(4.0 if lucky else 1.0, requests=150, why="ladder")
+        assert (broken(PLAN, [level]) == []) == lucky
+        assert search.next_probe([level]) == Probe(4.0 if lucky else 1.0, requests=150, why="ladder")
 
 
 def test_a_rung_that_broke_by_a_clause_that_is_not_counted_here_is_broken() -> None:
     rung = seen(SERVER, Probe(2.0, requests=150, why="ladder"), [])
     assert misses(TTFT, rung.observed)[0] == 0
     failing = replace(rung, level=structs.replace(rung.level, held="broken"))
-    assert broken_rungs(PLAN, [failing]) == [2.0]
+    assert broken(PLAN, [failing]) == [2.0]
 
 
 @pytest.mark.parametrize("eta", [-0.06, 0.0, 0.05])

@@ -102,3 +102,15 @@ def test_a_hold_out_confirms_or_contradicts(load: float, expected: bool) -> None
 
 def test_the_cost_is_said_before() -> None:
     assert plan_cost(AMPLE, method="fit").text.startswith("up to 60,000 requests")
+
+
+def test_a_rung_that_broke_by_luck_does_not_say_where_to_fit() -> None:
+    rungs = [seen(SERVER, Probe(load, requests=150, why="ladder"), []) for load in (2.0, 4.0, 8.0, 16.0, 32.0)]
+    ttft_s = rungs[0].observed.ttft_s.copy()
+    ttft_s[-2:] = 1.0
+    level = structs.replace(rungs[0].level, held="broken")
+    rungs[0] = replace(rungs[0], level=level, observed=replace(rungs[0].observed, ttft_s=ttft_s))
+    assert rungs[-1].level.held == "broken"
+    step = ModelFree(PLAN).next_probe(rungs)
+    assert isinstance(step, Probe)
+    assert (step.why, 16 < step.load < 32) == ("fit", True)
