@@ -61,7 +61,7 @@ class Streams:
             arrival = Arrival(request_id=self.born, due_ns=due_ns, level=0, phase=phase, slot=slot, spec=self.spec)
             self.born += 1
             exchange = Exchange(arrival, self.terms)
-            self.client.perform(exchange, self.requests.encoded(arrival))
+            self.client.perform(exchange, self.requests.encoded(arrival.request_id, arrival.spec))
             self.recorder.put(exchange.record())
 
 

@@ -86,7 +86,12 @@ class Looks:
             exchange.fail(Outcome.UNREACHABLE, str(way.error), clock.wall_ns())
             return exchange, []
         exchange.sent(clock.wall_ns(), None if self._used else self._line.connect_ns)
-        chunks = converse(self._line, exchange, requests.encoded(arrival), self._patience.sooner(self._timeout_s))
+        chunks = converse(
+            self._line,
+            exchange,
+            requests.encoded(arrival.request_id, arrival.spec),
+            self._patience.sooner(self._timeout_s),
+        )
         self._used = True
         if not keeps(exchange):
             self.close()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from harness import __version__
-from harness.model import Arrival, RunHeader, Scenario
+from harness.model import RequestSpec, RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
 from harness.protocol.exchange import Terms
 from harness.wire.endpoint import Endpoint
@@ -15,7 +15,7 @@ OURS = frozenset({"host", "content-length", "transfer-encoding", "accept-encodin
 
 
 class Requests:
-    """Writes an Arrival as an HTTP/1.1 request. Holds the API key; nothing it returns but the request does."""
+    """Writes requests in HTTP/1.1. Holds the API key; nothing it returns but the request does."""
 
     def __init__(self, header: RunHeader, where: Endpoint, api_key: str) -> None:
         self._scenario: Scenario = header.scenario
@@ -37,10 +37,10 @@ class Requests:
             secret=self._api_key,
         )
 
-    def encoded(self, arrival: Arrival) -> bytes:
+    def encoded(self, request_id: int, spec: RequestSpec) -> bytes:
         """Head and body, ready to send."""
-        body = self._encode(self._dialect.request_body(self._scenario, self._model, arrival.spec))
-        tail = f"X-Request-Id: {self._run_id}-{arrival.request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
+        body = self._encode(self._dialect.request_body(self._scenario, self._model, spec))
+        tail = f"X-Request-Id: {self._run_id}-{request_id}\r\nContent-Length: {len(body)}\r\n\r\n"
         return self._head + tail.encode() + body
 
     def _head_of(self, where: Endpoint) -> bytes:

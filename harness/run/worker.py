@@ -10,7 +10,7 @@ from harness import clock
 from harness.model import Arrival, Outcome, Phase, Record, RequestSpec, RunHeader, Stage
 from harness.protocol.exchange import Exchange
 from harness.record.log import Batch, Recorder
-from harness.run.alarm import alarm
+from harness.run.alarm import alarm, early_ns, yield_until
 from harness.run.health import Pulse
 from harness.run.requests import Requests
 from harness.run.slots import Slots
@@ -167,7 +167,8 @@ class Worker:
             _sleep_until(stage.warmup_at_ns + self._stagger_ns(stage, len(self._started) - 1))
         think_s = header.scenario.load.think_s
         while self._stage is stage and (due_ns := clock.wall_ns()) < stage.end_at_ns:
-            outcome = self._perform(self._birth(stage, due_ns, slot))
+            spec, request = self._next_request()
+            outcome = self._perform(self._birth(stage, due_ns, slot, spec), request)
             pause_s = think_s if outcome is Outcome.OK else max(think_s, REST_S)
             if pause_s:
                 gevent.sleep(pause_s)
@@ -196,13 +197,15 @@ class Worker:
         self._pacing = True
         try:
             while due_ns < stage.end_at_ns:
-                timer.wait_until(due_ns)
-                arrival = self._birth(stage, due_ns, self._lanes.take())
+                timer.wait_until(early_ns(due_ns))
+                spec, request = self._next_request()
+                yield_until(due_ns)
+                arrival = self._birth(stage, due_ns, self._lanes.take(), spec)
                 due_ns = stage.warmup_at_ns + next(offsets)
-                gevent.spawn(self._perform_in_lane, arrival)
+                gevent.spawn(self._perform_in_lane, arrival, request)
         except gevent.GreenletExit:
             while due_ns < min(stage.end_at_ns, clock.wall_ns()):
-                self._never_sent(self._birth(stage, due_ns, self._lanes.take()))
+                self._never_sent(self._birth(stage, due_ns, self._lanes.take(), next(self._specs)))
                 due_ns = stage.warmup_at_ns + next(offsets)
             raise
         finally:
@@ -210,36 +213,45 @@ class Worker:
             timer.close()
         self._close_gate(stage)
 
-    def _birth(self, stage: Stage, due_ns: int, slot: int) -> Arrival:
+    @property
+    def _next_id(self) -> int:
+        return (self.index << ID_BITS) + self._born
+
+    def _next_request(self) -> tuple[RequestSpec, bytes]:
+        """What the next birth will ask for, as it will be sent: made before it is due."""
+        spec = next(self._specs)
+        return spec, self._requests.encoded(self._next_id, spec)
+
+    def _birth(self, stage: Stage, due_ns: int, slot: int, spec: RequestSpec) -> Arrival:
         arrival = Arrival(
-            request_id=(self.index << ID_BITS) + self._born,
+            request_id=self._next_id,
             due_ns=due_ns,
             level=stage.level,
             phase=stage.phase_of(due_ns),
             slot=slot,
-            spec=next(self._specs),
+            spec=spec,
         )
         self._born += 1
         self._running += 1
         self._recorder.born(arrival)
         return arrival
 
-    def _perform(self, arrival: Arrival) -> Outcome:
+    def _perform(self, arrival: Arrival, request: bytes) -> Outcome:
         exchange = Exchange(arrival, self._terms)
         try:
             if self._client is None:
                 exchange.fail(Outcome.NOT_SENT, "run stopped", clock.wall_ns())
             else:
-                self._client.perform(exchange, self._requests.encoded(arrival))
+                self._client.perform(exchange, request)
         finally:
             if not exchange.over:  # a fault of ours: the ledger must balance even then
                 exchange.fail(Outcome.CANCELLED, "the harness failed; see its log", clock.wall_ns())
             self._put(exchange)
         return exchange.outcome
 
-    def _perform_in_lane(self, arrival: Arrival) -> None:
+    def _perform_in_lane(self, arrival: Arrival, request: bytes) -> None:
         try:
-            self._perform(arrival)
+            self._perform(arrival, request)
         finally:
             self._lanes.free(arrival.slot)
 

@@ -427,6 +427,10 @@ def test_coalesced_late_and_stepped_clients_are_named() -> None:
     late = [request(5 + i / 10, [50, 20], start_ns=T0 + int((5 + i / 10) * S) + 4 * MS) for i in range(50)]
     assert "left 4 ms late" in one_level(late, scenario("open")).why
     assert not one_level(late, scenario("open", Slo(ttft_p99_ms=500))).client.limited  # 1 % of it is 5 ms
+    seldom = one_level([*late[:2], *(request(5 + i / 10, [50, 20]) for i in range(98))], scenario("open")).client
+    assert seldom.lag_p99_ms == pytest.approx(4)
+    assert not seldom.limited  # two of a hundred are as likely luck as not
+    assert one_level([*late[:5], *(request(5 + i / 10, [50, 20]) for i in range(95))], scenario("open")).client.limited
     stepped = [beat(6, wall_minus_mono_ns=0), beat(7, wall_minus_mono_ns=6 * MS)]
     assert "stepped by 6 ms" in one_level(steady(), beats=stepped).why
     both = [*steady(20), request(14.99, [50, 20], stamp_source="user")]

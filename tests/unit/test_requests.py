@@ -31,7 +31,7 @@ def written(
     )
     header = RunHeader(run_id="r", version="0", scenario=scenario, host=host, model="m", started_ns=0)
     made = Requests(header, endpoint(host, proxy, "joe:pw"), key)
-    head, body = made.encoded(ARRIVAL).split(b"\r\n\r\n", 1)
+    head, body = made.encoded(ARRIVAL.request_id, ARRIVAL.spec).split(b"\r\n\r\n", 1)
     line, *lines = head.decode().split("\r\n")
     headers = dict(one.split(": ", 1) for one in lines)
     assert len(headers) == len(lines), "a header stands twice"
