@@ -43,6 +43,10 @@ class Clause(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+STOLEN = 0.02
+"""Of the CPU time."""
+
+
 class Client(Struct, frozen=True, kw_only=True):
     """Health of the load generator during the hold of one level, worst worker."""
 
@@ -61,6 +65,11 @@ class Client(Struct, frozen=True, kw_only=True):
     limited: bool
     reasons: list[str] = []
     advice: str = ""
+
+    @property
+    def robbed(self) -> bool:
+        """The host took so much CPU time that this explains what is late, and is the first thing to mend."""
+        return (self.stolen or 0.0) > STOLEN
 
 
 class Level(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from scipy.special import bdtrc
 from harness.analysis.distributions import tally
 from harness.analysis.frame import Frame
 from harness.clock import MS, S
-from harness.findings import Client
+from harness.findings import STOLEN, Client
 from harness.metrics import limits, share
 from harness.model import Outcome, Phase, Scenario, Slo, Stage
 
@@ -77,10 +77,6 @@ ADVICE = {
     "stolen": "a quieter host: this machine's own gave {0:.0%} of its CPU time to others, which no process count mends",
     "step": "let the clock settle (no NTP step during a run), then measure again",
 }
-
-
-STOLEN = 0.02
-"""Of the CPU time; more than this explains what is late, and is the first thing to mend."""
 STARVED = frozenset({"coalesced", "busy", "lag", "hub"})
 """What stolen time shows as."""
 

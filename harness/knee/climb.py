@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import bdtrc
 
 from harness.knee.plan import REQUESTS, Plan, Seen, Stage, misses
-from harness.knee.search import UNJUDGED_TRIES, Probe, Stop, rounded
+from harness.knee.search import Probe, Stop, rounded, tries_of
 
 GAIN = 1.05
 """A doubling that brings less throughput has reached the plateau."""
@@ -79,7 +79,7 @@ def ending(plan: Plan, half_width: float) -> str:
 def _again(history: Sequence[Seen]) -> Probe | Stop:
     last = history[-1]
     tries = sum(one.level.load == last.level.load and one.why == last.why for one in history if not is_usable(one))
-    if tries >= UNJUDGED_TRIES:
+    if tries >= tries_of(last.level):
         return Stop(f"level {last.level.load:g} could not be used: {last.level.why or 'nothing came back'}")
     return Probe(last.level.load, requests=REQUESTS[last.why], why=last.why)
 

@@ -14,6 +14,8 @@ from harness.findings import Level
 UNJUDGED_TRIES = 2
 """A level that could not be judged, be it for a neighbour on the client's cores, is measured once more; then the search
 gives up."""
+ROBBED_TRIES = 5
+"""The same where the host gave its CPU time to others: it may be quieter a moment later."""
 
 
 class Probe(Struct, frozen=True):
@@ -83,9 +85,14 @@ def bracket(history: Sequence[Level]) -> tuple[float | None, float | None]:
 def _again(history: Sequence[Level]) -> Probe | Stop:
     last = history[-1]
     tries = sum(level.load == last.load for level in history)
-    if tries >= UNJUDGED_TRIES:
+    if tries >= tries_of(last):
         return Stop(f"level {last.load:g} could not be judged: {last.why}")
     return Probe(last.load)
+
+
+def tries_of(level: Level) -> int:
+    """How often a level that could not be judged is measured before a search gives up."""
+    return ROBBED_TRIES if level.client.robbed else UNJUDGED_TRIES
 
 
 def _down(grid: Grid, breaks: float) -> Probe | Stop:

@@ -116,6 +116,9 @@ def test_a_client_that_was_in_the_way_is_asked_again_and_then_ends_it() -> None:
     limited = replace(limited, level=busy)
     assert search.next_probe([limited]) == first
     assert search.next_probe([limited, limited]) == Stop("level 2 could not be used: late")
+    robbed = replace(limited, level=structs.replace(busy, client=structs.replace(busy.client, stolen=0.05)))
+    assert search.next_probe([robbed] * 4) == first  # the host may be quieter a moment later
+    assert search.next_probe([robbed] * 5) == Stop("level 2 could not be used: late")
     assert answer(search, [limited]).method == "none"
 
 
