@@ -18,7 +18,25 @@ struct server {
 
 struct sequence {
     int64_t request, left, produced, context; /* left: prompt tokens to compute */
+    double last;                              /* when it last gave tokens */
 };
+
+/* Gaps between tokens on the grid of harness/twin/gaps.py, of requests from `first` on. */
+struct gaps {
+    double *tokens, shortest_s, cell_ln;
+    int64_t cells, first;
+};
+
+/* `tokens` after a gap of `seconds`. Neighbours in a step waited as long: `known` is the cell of `before`. */
+static void note(struct gaps *g, double seconds, int64_t tokens, double *before, int64_t *known) {
+    double each = seconds / tokens;
+    if (each != *before) {
+        double at = floor(log(each / g->shortest_s) / g->cell_ln);
+        *before = each;
+        *known = at < 0 ? 0 : at >= g->cells ? g->cells - 1 : (int64_t)at;
+    }
+    g->tokens[*known] += tokens;
+}
 
 static uint64_t next_bits(uint64_t *state) {
     uint64_t z = (*state += 0x9E3779B97F4A7C15ull);
@@ -45,9 +63,9 @@ static double duration(const struct server *s, int64_t batch, int64_t prefill, i
     return seconds;
 }
 
-/* Every request from arrival to its last token; arrivals rise. Returns 0, or 1 without memory. */
+/* Every request from arrival to its last token; arrivals rise. `gaps` may be null. Returns 0, or 1 without memory. */
 int lived(const struct server *s, int64_t n, const double *arrival_s, const int64_t *prompt, const int64_t *output,
-          const int64_t *cached, double *first_s, double *last_s, int64_t *first_tokens) {
+          const int64_t *cached, double *first_s, double *last_s, int64_t *first_tokens, struct gaps *gaps) {
     struct sequence *running = malloc(s->seats * sizeof *running);
     int64_t *given = malloc(s->seats * sizeof *given);
     if (!running || !given) {
@@ -57,7 +75,8 @@ int lived(const struct server *s, int64_t n, const double *arrival_s, const int6
     }
     uint64_t state = (uint64_t)s->seed;
     int64_t count = 0, waiting = 0, arrived = 0, done = 0; /* waiting: the oldest request without a seat */
-    double now = 0;
+    double now = 0, before = -1;
+    int64_t known = 0;
     while (done < n) {
         if (!count && waiting == arrived && arrival_s[arrived] + s->constant_s > now)
             now = arrival_s[arrived] + s->constant_s;
@@ -105,6 +124,11 @@ int lived(const struct server *s, int64_t n, const double *arrival_s, const int6
                 if (yield && !one.produced) {
                     first_s[one.request] = now;
                     first_tokens[one.request] = yield;
+                }
+                if (yield) {
+                    if (gaps && one.produced && one.request >= gaps->first)
+                        note(gaps, now - one.last, yield, &before, &known);
+                    one.last = now;
                 }
                 one.produced += yield;
                 if (one.produced == output[one.request]) {

@@ -9,6 +9,7 @@ from scipy.optimize import brentq
 
 from harness.metrics import limits
 from harness.model import LogNormal, Slo
+from harness.twin.gaps import CELL_LN, CELLS, SHORTEST_S, Gaps
 from harness.twin.traffic import Lengths, Traffic
 
 SEPARATE = 7
@@ -42,6 +43,15 @@ class Server(ctypes.Structure):
     ]
 
 
+class Cells(ctypes.Structure):
+    """`struct gaps` of unlike.c."""
+
+    _fields_ = [
+        ("tokens", ctypes.c_void_p), ("shortest_s", ctypes.c_double), ("cell_ln", ctypes.c_double),
+        ("cells", ctypes.c_int64), ("first", ctypes.c_int64),
+    ]  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came back, in the order of the trace; seconds."""
@@ -49,6 +59,8 @@ class Outcome:
     ttft_s: np.ndarray
     tpot_s: np.ndarray
     last_s: np.ndarray
+    gaps: Gaps | None
+    """Of the requests that are judged, where ITL is asked for."""
 
 
 @dataclass(frozen=True)
@@ -80,31 +92,51 @@ class Case:
         """Share beyond the limit; half a miss is added to either side, so that none is a number too."""
         return (np.sum(values_s > self.limit_ms / 1e3) + 0.5) / (len(values_s) + 1)
 
-    def served(self, trace, seed):
-        """A trace through the server; the seed is that of jitter, stalls, drafts and prompt cache."""
+    def share(self, outcome, first):
+        """Share beyond the limit, of requests from `first` on or of their tokens."""
+        if self.bound == "itl":
+            return (outcome.gaps.share_beyond(self.limit_ms / 1e3) * outcome.gaps.total + 0.5) / (
+                outcome.gaps.total + 1
+            )
+        values_s = self.values_s(outcome)[first:]
+        return self.missed(values_s[np.isfinite(values_s)])
+
+    def p99_s(self, outcome, first):
+        """Sample P99 of the same."""
+        if self.bound == "itl":
+            return float(np.exp(outcome.gaps.quantile_ln([0.99])[0]))
+        return float(np.nanquantile(self.values_s(outcome)[first:], 0.99))
+
+    def served(self, trace, seed, first=0):
+        """A trace through the server; the seed is that of jitter, stalls, drafts and prompt cache. Gaps from request
+        `first` on."""
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(SEPARATE,)))
         share = np.where(rng.random(len(trace)) < self.hit, rng.uniform(0.3, 0.9, len(trace)), 0.0)
         cached = np.minimum((share * trace.prompt_tokens).astype(np.int64), trace.prompt_tokens - 1)
-        return served(Server(**self.server, seed=int(rng.integers(2**62))), trace, cached)
+        server = Server(**self.server, seed=int(rng.integers(2**62)))
+        return served(server, trace, cached, first if self.bound == "itl" else None)
 
 
-def served(server, trace, cached):
-    """unlike.c over one trace."""
+def served(server, trace, cached, first=None):
+    """unlike.c over one trace; with the gaps of requests from `first` on."""
     n = len(trace)
     first_s, last_s, first_tokens = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
     given = [np.ascontiguousarray(trace.arrival_s), trace.prompt_tokens, trace.output_tokens, cached]
     places = [ctypes.c_void_p(array.ctypes.data) for array in [*given, first_s, last_s, first_tokens]]
-    if library("unlike").lived(ctypes.byref(server), ctypes.c_int64(n), *places):
+    counted = np.zeros(CELLS)
+    cells = Cells(counted.ctypes.data, SHORTEST_S, CELL_LN, CELLS, first or 0)
+    noted = None if first is None else ctypes.byref(cells)
+    if library("unlike").lived(ctypes.byref(server), ctypes.c_int64(n), *places, noted):
         raise MemoryError("unlike.c: no memory for the seats")
     later = trace.output_tokens - first_tokens
     tpot_s = np.divide(last_s - first_s, later, out=np.full(n, np.nan), where=later > 0)
-    return Outcome(first_s - trace.arrival_s, tpot_s, last_s)
+    return Outcome(first_s - trace.arrival_s, tpot_s, last_s, None if first is None else Gaps(counted))
 
 
-def drawn(seed, *, harsh=False):
-    """Case number `seed`: arrivals, lengths and binding metric in turn, everything else at random."""
+def drawn(seed, *, harsh=False, bound=None):
+    """Case number `seed`: arrivals, lengths and binding metric (if not given) in turn, everything else at random."""
     rng = np.random.default_rng([seed, 11])
-    arrivals, bound = list(ARRIVALS)[seed % 3], BOUND[seed // 3 % 2]
+    arrivals, bound = list(ARRIVALS)[seed % 3], bound or BOUND[seed // 3 % 2]
     lengths = list(LENGTHS)[seed // 6 % 3]
     prompt, output = LENGTHS[lengths]
     traffic = Traffic(lengths=Lengths(prompt_tokens=prompt, output_tokens=output), **ARRIVALS[arrivals])
@@ -158,8 +190,8 @@ def saturation(case):
 
 def percentile(case, load, n, stream):
     """Sample P99 of the bound metric, the first tenth left out."""
-    outcome = case.served(case.traffic.trace(load, n, [case.seed, stream]), [case.seed, stream])
-    return float(np.nanquantile(case.values_s(outcome)[n // 10 :], 0.99))
+    outcome = case.served(case.traffic.trace(load, n, [case.seed, stream]), [case.seed, stream], n // 10)
+    return case.p99_s(outcome, n // 10)
 
 
 def truth(case, *, n=150_000, seeds=4):
@@ -175,9 +207,8 @@ def _crossing(case, between, n, seed, *, fine):
     """Root in ln(load), with the same history at every load: the miss share rises with it."""
 
     def excess(at):
-        values = case.values_s(case.served(case.traffic.trace(float(np.exp(at)), n, seed), seed))[n // 50 :]
-        told = values[np.isfinite(values)]
-        share = case.missed(told)
+        outcome = case.served(case.traffic.trace(float(np.exp(at)), n, seed), seed, n // 50)
+        share = case.share(outcome, n // 50)
         return np.log(share / (1 - share)) - np.log(0.01 / 0.99)
 
     low, high = np.log(between)

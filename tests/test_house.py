@@ -51,8 +51,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # rim
     "users": {"run"},
     "run": {
-        *{"analysis", "clock", "export", "findings", "knee", "model", "protocol", "record", "report", "scenario"},
-        *{"scrape", "shipped", "traffic", "twin", "wire"},
+        *{"analysis", "clock", "export", "findings", "knee", "metrics", "model", "protocol", "record", "report"},
+        *{"scenario", "scrape", "shipped", "traffic", "twin", "wire"},
     },
     "batches": {"clock", "engine", "findings", "knee", "launch", "model", "record", "report", "twin"},
     "comparison": {"analysis", "decisions", "findings", "knee", "record", "report", "run"},

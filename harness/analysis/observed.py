@@ -5,17 +5,21 @@ import pandas as pd
 
 from harness.analysis.flat import Floats
 from harness.analysis.frame import Frame
-from harness.analysis.spreads import latencies_ms
+from harness.analysis.spreads import TENTHS_PER_MS, itl_tally, latencies_ms
 from harness.clock import S
 from harness.metrics import Loop
 from harness.model import Phase, Stage
+from harness.twin.gaps import Gaps, gaps
 from harness.twin.observed import Observation
 from harness.twin.trace import Tokens, Trace
 
 
-def observation(frame: Frame, stage: Stage, loop: Loop, *, think_s: float, since_ns: int) -> Observation:
+def observation(  # noqa: PLR0913 - a stage of a frame, and by keyword only what it was run with
+    frame: Frame, stage: Stage, loop: Loop, *, think_s: float, since_ns: int, with_gaps: bool = False
+) -> Observation:
     """All requests of a level, warm-up included; those due in the hold are judged. `since_ns`: when the run began.
 
+    `with_gaps`: those between tokens too, which only a clause on ITL asks for.
     Lengths are as the server counted them, else as asked for. A request that failed has no times.
     """
     rows = frame.rows.iloc[frame.level(stage.level)]
@@ -32,7 +36,14 @@ def observation(frame: Frame, stage: Stage, loop: Loop, *, think_s: float, since
         ttft_s=np.where(ok, ms["ttft_ms"] / 1e3, np.nan),
         tpot_s=np.where(ok, ms["tpot_ms"] / 1e3, np.nan),
         at_s=(stage.hold_at_ns - since_ns) / S,
+        gaps=_gaps(frame, stage) if with_gaps else None,
     )
+
+
+def _gaps(frame: Frame, stage: Stage) -> Gaps:
+    rows = frame.judged(stage.level)
+    found = itl_tally(frame, rows.start, rows.stop)
+    return gaps(found.values / (TENTHS_PER_MS * 1e3), found.weights)
 
 
 def _trace(rows: pd.DataFrame, loop: Loop, think_s: float) -> Trace:

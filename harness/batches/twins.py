@@ -11,7 +11,7 @@ from harness.findings import Located
 from harness.knee.map import Cell, Setting
 from harness.model import Scenario
 from harness.twin import predict, traffic
-from harness.twin.scatter import Scatter
+from harness.twin.scatter import EXACT, Scatter
 from harness.twin.server import Server
 
 
@@ -20,13 +20,13 @@ def fitted(found: Located, setting: Setting) -> Server:
     return structs.replace(msgspec.convert(found.twin, Server), **structs.asdict(setting))
 
 
-def scattered(found: Located) -> Scatter | None:
-    """How requests scattered about that twin."""
-    return None if found.scatter is None else msgspec.convert(found.scatter, Scatter)
+def scattered(found: Located) -> Scatter:
+    """How what was measured scattered about that twin."""
+    return EXACT if found.scatter is None else msgspec.convert(found.scatter, Scatter)
 
 
 def predictions(
-    server: Server, asked: Asked, of: Sequence[Setting], scatter: Scatter | None = None
+    server: Server, asked: Asked, of: Sequence[Setting], scatter: Scatter = EXACT
 ) -> dict[Setting, predict.Predicted]:
     """The knee of this server with each of these limits, over the declared traffic."""
     scenario = asked.scenario

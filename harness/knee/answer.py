@@ -88,12 +88,16 @@ def _found(search: Assisted, history: Sequence[Seen]) -> Located:
     )
 
 
-def _scatter(fitted: Fitted) -> dict[str, Json] | None:
-    """To four digits, which is finer than a residual is known."""
-    if fitted.scatter is None:
-        return None
-    rows = [[round(each, 4) for each in row] for row in fitted.scatter.residuals]
-    return {**to_builtins(fitted.scatter), "residuals": rows}
+def _scatter(fitted: Fitted) -> dict[str, Json]:
+    """To digits finer than a residual, or its chance, is known."""
+    found: dict[str, Json] = to_builtins(fitted.scatter)
+    if fitted.scatter.tpot is not None:
+        rows = [[round(each, 4) for each in row] for row in fitted.scatter.tpot.residuals]
+        found["tpot"] = {**to_builtins(fitted.scatter.tpot), "residuals": rows}
+    if fitted.scatter.itl is not None:
+        chances = [round(each, 7) for each in fitted.scatter.itl.chances]
+        found["itl"] = {**to_builtins(fitted.scatter.itl), "chances": chances}
+    return found
 
 
 def _located(

@@ -11,9 +11,9 @@ from harness.knee.control import correction
 from harness.knee.plan import REQUESTS, Plan
 from harness.knee.veto import Correction
 from harness.metrics import Limit
-from harness.model import Slo
 from harness.twin import fit, predict
 from harness.twin.fit import Fitted
+from harness.twin.misses import alone
 from harness.twin.observed import Observation
 from harness.twin.predict import Predicted
 from harness.twin.scatter import Scatter
@@ -61,8 +61,8 @@ class Twins:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._fits: dict[tuple[int, ...], tuple[Sequence[Observation], Fitted]] = {}
-        self._knees: dict[tuple[Server, Scatter | None, str, int], Predicted] = {}
-        self._corrections: dict[tuple[Server, Scatter | None, int, str], tuple[Observation, Correction | None]] = {}
+        self._knees: dict[tuple[Server, Scatter, str, int], Predicted] = {}
+        self._corrections: dict[tuple[Server, Scatter, int, str], tuple[Observation, Correction | None]] = {}
 
     def fitted(self, observations: Sequence[Observation]) -> Fitted:
         """The twin of these levels. They are kept, so that an id stays theirs."""
@@ -77,7 +77,7 @@ class Twins:
         """The twin's own knee for one clause alone."""
         key = (fitted.server, fitted.scatter, limit.name, requests)
         if key not in self._knees:
-            plan, only = self.plan, Slo(**{limit.name: limit.ms})
+            plan, only = self.plan, alone(limit)
             self._knees[key] = predict.knee(
                 fitted.server, plan.traffic, only, loop=plan.loop, seed=plan.seed, requests=requests,
                 scatter=fitted.scatter,
@@ -98,7 +98,7 @@ class Twins:
         predicted = self.predicted(fitted, limit, self.plan.long_run)
         corrections = [found for one in verified if (found := self.corrected(fitted, one, limit)) is not None]
         etas = [correction.eta for correction in corrections]
-        counted_sd = counting_sd(predicted, limit) if _scatter(fitted, limit) else 0.0
+        counted_sd = counting_sd(predicted, limit, _chances(limit, fitted, predicted, verified))
         middle, half = interval(etas, simulated_sd(predicted, limit), counted_sd)
         at = math.log(max(predicted.load, 1e-9)) - middle
         return Estimate(
@@ -115,13 +115,19 @@ class Twins:
         """`control.correction`, remembered."""
         key = (fitted.server, fitted.scatter, id(observed), limit.name)
         if key not in self._corrections:
-            self._corrections[key] = (observed, correction(fitted.server, observed, limit, _scatter(fitted, limit)))
+            self._corrections[key] = (observed, correction(fitted.server, observed, limit, fitted.scatter))
         return self._corrections[key][1]
 
 
-def _scatter(fitted: Fitted, limit: Limit) -> Scatter | None:
-    """How requests scatter about their twin in the metric of this clause; None where the twin's word is taken."""
-    return fitted.scatter if limit.metric == "tpot_ms" else None
+def _chances(limit: Limit, fitted: Fitted, predicted: Predicted, verified: Sequence[Observation]) -> float:
+    """Chances to miss, in one verification, whose luck the twin does not share: answers that scatter about it, or steps
+    that do (all tokens of a step are late together). Infinitely many where its own word is taken."""
+    if limit.metric == "tpot_ms" and fitted.scatter.tpot:
+        return REQUESTS["verify"]
+    if limit.metric == "itl_ms" and fitted.scatter.itl:
+        tokens = [one.gaps.total for one in verified if one.gaps]
+        return max(sum(tokens) / max(len(tokens), 1) / max(predicted.batch_p50, 1.0), 1.0)
+    return math.inf
 
 
 def interval(etas: Sequence[float], predicted_sd: float, counted_sd: float = 0.0) -> tuple[float, float]:
@@ -142,21 +148,21 @@ def variance(etas: Sequence[float], counted_sd: float) -> float:
     return (squares + ETA_DF * (ETA_SD**2 + counted_sd**2)) / (max(len(etas) - 1, 0) + ETA_DF)
 
 
-def counting_sd(predicted: Predicted, limit: Limit) -> float:
+def counting_sd(predicted: Predicted, limit: Limit, chances: float) -> float:
     """What a correction scatters by, in ln(load), because misses are counted: √((1 − π) / (π · n)) / slope.
 
-    Of requests that scatter about their twin it does not know the luck.
+    `chances`: n, of which the twin does not know the luck.
     """
-    return _sampling_sd(limit, predicted.slope, REQUESTS["verify"], 1.0)
+    return _sampling_sd(limit, predicted.slope, chances, 1.0)
 
 
 def simulated_sd(predicted: Predicted, limit: Limit) -> float:
     """Standard error of the twin's knee in ln(load): √(VIF · (1 − π) / (π · n)) / slope, π the allowed share."""
-    return _sampling_sd(limit, predicted.slope, predicted.requests, predicted.vif if predicted.vif > 1 else 1.0)
+    return _sampling_sd(limit, predicted.slope, predicted.chances, predicted.vif if predicted.vif > 1 else 1.0)
 
 
-def _sampling_sd(limit: Limit, slope: float, requests: int, inflation: float) -> float:
-    """In ln(load), of the place where so many requests miss as many as is allowed; 0 where that is not known."""
-    if not slope > 0 or not requests:
+def _sampling_sd(limit: Limit, slope: float, chances: float, inflation: float) -> float:
+    """In ln(load), of the place where so many chances miss as many as is allowed; 0 where that is not known."""
+    if not slope > 0 or not chances:
         return 0.0
-    return math.sqrt(inflation * limit.quantile / ((1 - limit.quantile) * requests)) / slope
+    return math.sqrt(inflation * limit.quantile / ((1 - limit.quantile) * chances)) / slope

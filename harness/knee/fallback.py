@@ -32,7 +32,7 @@ class Counted(Struct, frozen=True):
     """One probe: how many of its requests missed the clause."""
 
     load: float
-    misses: int
+    misses: float
     requests: int
 
 

@@ -9,8 +9,9 @@ from msgspec import Struct
 
 from harness.findings import Level
 from harness.knee.search import Probe
-from harness.metrics import Limit, limits
+from harness.metrics import Limit
 from harness.model import Count, Positive, Slo
+from harness.twin.misses import clauses
 from harness.twin.observed import Observation
 from harness.twin.traffic import Traffic
 
@@ -32,8 +33,6 @@ EXPECTED_VERIFIED = 4
 LEAST_HOLD_S = 2.0
 HEADROOM = 1.5
 """A heavier level may carry this much more than the best one so far."""
-MODELLED = frozenset({"ttft_ms", "tpot_ms", "e2e_ms"})
-"""Metrics that an observation carries, so that the twin can be held against them."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -56,17 +55,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Simulated requests behind each prediction."""
 
     def clauses(self) -> list[Limit]:
-        """The latency clauses the twin can speak of."""
-        return modelled(self.slo)
-
-
-def modelled(slo: Slo) -> list[Limit]:
-    """The latency clauses a twin can speak of. Raises ValueError when there is none."""
-    found = [limit for limit in limits(slo) if limit.metric in MODELLED]
-    if not found:
-        given = ", ".join(limit.name for limit in limits(slo)) or "none"
-        raise ValueError(f"slo: got {given}: expected a ttft, tpot or e2e clause; or search with --method bracket")
-    return found
+        """The latency clauses. Raises ValueError when there is none."""
+        return clauses(self.slo)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +155,7 @@ def failed(history: Sequence[Seen]) -> tuple[int, int]:
 
 
 def values_s(metric: str, observed: Observation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A metric of every request of a level in seconds; NaN where it does not exist."""
+    """A metric of every request of a level in seconds, but ITL; NaN where it does not exist."""
     if metric == "ttft_ms":
         return observed.ttft_s
     if metric == "tpot_ms":
@@ -174,8 +164,15 @@ def values_s(metric: str, observed: Observation) -> np.ndarray[tuple[int], np.dt
     return observed.ttft_s + np.where(later > 0, later * observed.tpot_s, 0.0)
 
 
-def misses(limit: Limit, observed: Observation) -> tuple[int, int]:
-    """(judged requests beyond the limit or without a first token, judged requests). One token has no TPOT: no miss."""
+def misses(limit: Limit, observed: Observation) -> tuple[float, int]:
+    """(judged requests beyond the limit or without a first token, judged requests). One token has no TPOT: no miss.
+
+    For ITL the share of slow tokens stands for as large a share of requests: tokens of a step, and of a request, miss
+    together, and say no more than one of them.
+    """
     judged = observed.counts
+    if limit.metric == "itl_ms":
+        requests = int(judged.sum())
+        return (observed.gaps.share_beyond(limit.ms / 1e3) if observed.gaps else 0.0) * requests, requests
     beyond = values_s(limit.metric, observed)[judged] > limit.ms / 1e3
     return int(np.sum(beyond | ~np.isfinite(observed.ttft_s[judged]))), int(judged.sum())

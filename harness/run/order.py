@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from harness import scenario as scenarios
 from harness import shipped
 from harness.export.command import named_by
-from harness.knee.plan import modelled
 from harness.model import INFLUX_URL, RunHeader, Scenario
 from harness.protocol.dialects import DIALECTS
 from harness.record.directory import HEADER, NoRun, read_header
 from harness.run.master import CannotRun, Order
 from harness.run.requests import Requests
+from harness.twin.misses import clauses
 from harness.wire.ask import NoAnswer, models
 from harness.wire.client import Client, Wiring
 from harness.wire.endpoint import PROXY_LOGIN, Endpoint, endpoint, tls_context
@@ -101,9 +101,9 @@ def _resumed(asked: Asked, environ: Mapping[str, str]) -> Order:
 
 def _can_be_modelled(scenario: Scenario) -> None:
     try:
-        modelled(scenario.slo)
+        clauses(scenario.slo)
     except ValueError as error:
-        raise CannotRun(str(error)) from None
+        raise CannotRun(f"{error}; or search with --method bracket") from None
 
 
 def outfit(header: RunHeader, environ: Mapping[str, str]) -> tuple[Requests, Client]:

@@ -20,6 +20,7 @@ from harness.knee.modelfree import ModelFree
 from harness.knee.plan import Plan, Seen, plan_cost
 from harness.knee.search import NextProbe, Probe, Stop
 from harness.knee.verdict import load_words, run_verdict
+from harness.metrics import limits
 from harness.model import RunHeader, Stage
 from harness.record.directory import SUMMARY, NoRun, put
 from harness.record.facts import Facts, facts_of
@@ -43,10 +44,13 @@ def seen(directory: Path, stages: Sequence[Stage]) -> list[Seen]:
 
 def _seen(facts: Facts, frame: Frame, stages: Sequence[Stage], judged: Sequence[Level]) -> list[Seen]:
     header, load = facts.header, facts.header.scenario.load
+    with_gaps = any(limit.metric == "itl_ms" for limit in limits(header.scenario.slo))
     return [
         Seen(
             level=level,
-            observed=observation(frame, stage, load.loop, think_s=load.think_s, since_ns=header.started_ns),
+            observed=observation(
+                frame, stage, load.loop, think_s=load.think_s, since_ns=header.started_ns, with_gaps=with_gaps
+            ),
             why=stage.why,  # type: ignore[arg-type]  # a search reads its own words back
             preemptions=preemptions(facts.server, stage),
         )

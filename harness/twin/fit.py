@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from harness.twin.descent import descended, soft
 from harness.twin.observed import FEWEST, Figure, Measured, Observation, Residual, measured
-from harness.twin.scatter import Scatter, scatter
+from harness.twin.scatter import EXACT, Scatter, scatter
 from harness.twin.server import Server
 from harness.twin.shape import Shape, bent, costs, with_context
 from harness.twin.start import Means, means, starts
@@ -53,8 +53,8 @@ class Fitted(Struct, frozen=True, kw_only=True):
     """The same in words, with the worst figure."""
     knots: int
     """Points of τ(b): 2 is a straight line."""
-    scatter: Scatter | None = None
-    """Of TPOT about the server's; None with too few answers."""
+    scatter: Scatter = EXACT
+    """Of what was measured about what the server says."""
 
 
 def fit(

@@ -9,7 +9,7 @@ import numpy as np
 from harness.metrics import Limit
 from harness.twin.fast import run
 from harness.twin.misses import Misses, misses
-from harness.twin.scatter import Scatter
+from harness.twin.scatter import EXACT, Scatter
 from harness.twin.server import Server
 from harness.twin.trace import Lives, Trace
 from harness.twin.traffic import Traffic
@@ -68,8 +68,8 @@ class Question:
     limits: Sequence[Limit]
     loop: Loop
     seed: int
-    scatter: Scatter | None = None
-    """Of TPOT about the server's."""
+    scatter: Scatter = EXACT
+    """Of what is measured about what the server says."""
 
     def look(self, load: float, requests: int) -> Look:
         """That load, over so many requests in all."""

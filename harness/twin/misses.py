@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from harness import metrics
 from harness.metrics import Limit
 from harness.model import Slo
-from harness.twin.scatter import Scatter
+from harness.twin.scatter import EXACT, Scatter
 from harness.twin.trace import Floats, Lives
 
 BLOCKS = 20
@@ -29,6 +29,11 @@ def clauses(slo: Slo) -> list[Limit]:
     if not found:
         raise ValueError("slo: no latency clause: expected one or more of ttft, itl, tpot, e2e, such as ttft_p99_ms")
     return found
+
+
+def alone(limit: Limit) -> Slo:
+    """An SLO of this clause and no other."""
+    return Slo(**{limit.name: 1000.0 / limit.ms if limit.name == "tps_per_user_min" else limit.ms})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +86,8 @@ class Misses:
         return len(lengths), float(lengths.mean()) if len(lengths) else 0.0
 
 
-def misses(limit: Limit, lives: Sequence[Lives], judged: Sequence[slice], scatter: Scatter | None = None) -> Misses:
-    """One clause over the judged requests of some runs; with `scatter`, a request's miss of TPOT is a chance."""
+def misses(limit: Limit, lives: Sequence[Lives], judged: Sequence[slice], scatter: Scatter = EXACT) -> Misses:
+    """One clause over the judged requests of some runs; with `scatter`, a miss of TPOT or ITL is a chance."""
     pairs = [_of(limit, run, scatter) for run in lives]
     return Misses(
         limit=limit,
@@ -91,17 +96,21 @@ def misses(limit: Limit, lives: Sequence[Lives], judged: Sequence[slice], scatte
     )
 
 
-def _of(limit: Limit, lives: Lives, scatter: Scatter | None) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+def _of(limit: Limit, lives: Lives, scatter: Scatter) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
     limit_s = limit.ms / 1e3
     match limit.metric:
         case "ttft_ms":
             return lives.ttft_s > limit_s, np.ones(len(lives))
         case "e2e_ms":
             return lives.e2e_s > limit_s, np.ones(len(lives))
-        case "tpot_ms" if scatter:
-            return scatter.missed(lives.tpot_s, lives.output_tokens, limit_s), lives.output_tokens > 1
+        case "tpot_ms" if scatter.tpot:
+            return scatter.tpot.missed(lives.tpot_s, lives.output_tokens, limit_s), lives.output_tokens > 1
         case "tpot_ms":
             return lives.tpot_s > limit_s, lives.output_tokens > 1
+        case "itl_ms" if scatter.itl:
+            steps = lives.steps
+            missed = scatter.itl.missed(steps.step_s, (steps.count * steps.decoding).astype(np.float64), limit_s)
+            return lives.summed(steps.count * missed), lives.output_tokens - 1
         case "itl_ms":
             return lives.slow_gaps(limit_s), lives.output_tokens - 1
     raise ValueError(f"slo clause {limit.name}: the twin knows no {limit.metric}; expected ttft, itl, tpot or e2e")

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from harness.metrics import FEW_FOR_P99
 from harness.twin.fast import run
+from harness.twin.gaps import Gaps
 from harness.twin.server import Server
 from harness.twin.trace import Floats, Trace
 
@@ -36,6 +37,8 @@ class Observation:
     tpot_s: Floats
     at_s: float = 0.0
     """When in the run the level was measured."""
+    gaps: Gaps | None = None
+    """Between the tokens of the judged requests; None: not kept, as no clause asks for them."""
 
 
 Metric = Literal["ttft", "tpot"]

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from harness.model import Slo
 from harness.twin.look import Look, Loop, Question, saturation_rps
 from harness.twin.misses import Misses, clauses
-from harness.twin.scatter import Scatter
+from harness.twin.scatter import EXACT, Scatter
 from harness.twin.server import Server
 from harness.twin.traffic import Traffic
 
@@ -58,8 +58,8 @@ class Predicted(Struct, frozen=True, kw_only=True):
     """Clusters of misses of the binding clause in the runs at the knee."""
     episode_requests: float
     """Their mean length, from first to last miss."""
-    requests: int
-    """Judged requests of the runs at the knee."""
+    chances: int
+    """To miss the binding clause in the runs at the knee: judged requests, or their gaps between tokens."""
 
 
 def knee(  # noqa: PLR0913 - three nouns, and by keyword only what a search passes one by one
@@ -70,7 +70,7 @@ def knee(  # noqa: PLR0913 - three nouns, and by keyword only what a search pass
     loop: Loop,
     seed: int,
     requests: int = 200_000,
-    scatter: Scatter | None = None,
+    scatter: Scatter = EXACT,
 ) -> Predicted:
     """The knee of a server under some traffic, from about so many simulated requests at each load near it.
 
@@ -97,7 +97,7 @@ def at_batches(  # noqa: PLR0913 - as `knee`, and the batch sizes
     loop: Loop,
     seed: int,
     requests: int = 100_000,
-    scatter: Scatter | None = None,
+    scatter: Scatter = EXACT,
 ) -> list[Predicted]:
     """The knee with each of these max_num_seqs, in their order.
 
@@ -196,5 +196,5 @@ def _predicted(found: Look, slope: float, most_rps: float, binding: Misses) -> P
         saturation_rps=most_rps,
         episodes=episodes,
         episode_requests=length,
-        requests=found.requests,
+        chances=binding.n,
     )

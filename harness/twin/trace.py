@@ -7,6 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.twin.gaps import Gaps, gaps
+
 Floats = NDArray[np.float64]
 Tokens = NDArray[np.int64]
 
@@ -84,6 +86,11 @@ class Steps:
         """How long each run took."""
         return np.diff(self.end_s, prepend=0.0)
 
+    @property
+    def step_s(self) -> Floats:
+        """How long a step of each run took, in the mean."""
+        return self.seconds / np.maximum(self.count, 1)
+
     def batch_quantiles(self, shares: Iterable[float], *, since_s: float = 0.0, until_s: float = np.inf) -> list[float]:
         """Batch sizes not passed for these shares of the time in a window, idle time included (as size 0)."""
         ends = np.clip(self.end_s, since_s, until_s)
@@ -93,10 +100,9 @@ class Steps:
 
     def slow(self, limit_s: float) -> Tokens:
         """How many steps of each run took longer than this: in each of them every decoding sequence saw such a gap."""
-        count = np.maximum(self.count, 1)
-        mean_s, growth_s = self.seconds / count, self.per_kv_token_s * self.decoding
+        mean_s, growth_s = self.step_s, self.per_kv_token_s * self.decoding
         alike = np.where(mean_s > limit_s, np.inf, 0.0)
-        over = np.divide(mean_s + growth_s * (count - 1) / 2 - limit_s, growth_s, out=alike, where=growth_s > 0)
+        over = np.divide(mean_s + growth_s * (self.count - 1) / 2 - limit_s, growth_s, out=alike, where=growth_s > 0)
         found: Tokens = np.clip(np.ceil(over), 0, self.count).astype(np.int64)
         return found
 
@@ -134,7 +140,24 @@ class Lives:
 
     def slow_gaps(self, limit_s: float) -> Tokens:
         """How many of each request's gaps between tokens were longer than this; it has `output_tokens` − 1 of them."""
-        passed = np.concatenate(([0], np.cumsum(self.steps.slow(limit_s))))
-        first, last = (np.searchsorted(self.steps.end_s, at, side="right") for at in (self.first_s, self.last_s))
-        slow: Tokens = passed[last] - passed[first]
+        slow: Tokens = self.summed(self.steps.slow(limit_s)).astype(np.int64)
         return slow
+
+    def summed(self, each: Floats | Tokens) -> Floats:
+        """Sum over the runs of steps in which a request decoded, of what each run has; for every request."""
+        passed = np.concatenate(([0.0], np.cumsum(each)))
+        first, last = self._decoded()
+        found: Floats = passed[last] - passed[first]
+        return found
+
+    def gaps(self, of: NDArray[np.bool_]) -> Gaps:
+        """The gaps between the tokens of these requests; within a run of steps all count as its mean."""
+        runs = len(self.steps.count) + 1
+        first, last = (np.bincount(places[of], minlength=runs) for places in self._decoded())
+        decoding = np.cumsum(first - last)[:-1]
+        return gaps(self.steps.step_s, decoding * self.steps.count)
+
+    def _decoded(self) -> tuple[Tokens, Tokens]:
+        """The first run of steps in which each request decoded, and the first after it no longer did."""
+        first, last = (np.searchsorted(self.steps.end_s, at, side="right") for at in (self.first_s, self.last_s))
+        return first, last

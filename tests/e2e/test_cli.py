@@ -89,7 +89,7 @@ BAD_INPUT: dict[str, tuple[str, str]] = {
     "nothing to go on with": ("resume .", "header.json"),
     "unknown profile": ("engine nosuch", "did you mean demo"),
     "nothing to model": (
-        'knee demo --host HOST --method twin -s slo={"itl_p99_ms":5}',
+        'knee demo --host HOST --method twin -s slo={"error_share":0.01}',
         "or search with --method bracket",
     ),
     "no database there": ("run demo --host HOST --influx ftp://x/y", "http://HOST:8086/DATABASE"),

@@ -41,8 +41,9 @@ def observed(server: Server, load: float, n: int, seed: int, at_s: float = 0.0) 
     lives = fast.run(server, trace)
     counts = np.arange(n) >= n // 11
     return Observation(
-        load=load, loop="open", trace=trace, counts=counts, ttft_s=lives.ttft_s, tpot_s=lives.tpot_s, at_s=at_s
-    )
+        load=load, loop="open", trace=trace, counts=counts, ttft_s=lives.ttft_s, tpot_s=lives.tpot_s, at_s=at_s,
+        gaps=lives.gaps(counts),
+    )  # fmt: skip
 
 
 def seen(server: Server, probe: Probe, history: list[Seen]) -> Seen:

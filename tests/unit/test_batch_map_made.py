@@ -20,7 +20,8 @@ from harness.knee.map import BatchMap, Cell, Figures, Setting, flips
 from harness.model import Fixed, Ladder, Load, Prices, Scenario, Search, Serve, Slo, Target, Uniform
 from harness.report import document
 from harness.twin import predict
-from harness.twin.scatter import Scatter
+from harness.twin.scatter import EXACT, Scatter
+from harness.twin.scatter_tpot import RequestScatter
 from harness.twin.server import Server
 
 AT_8 = Setting(max_num_seqs=8, max_num_batched_tokens=2048)
@@ -244,7 +245,7 @@ def _at(seqs: int) -> Setting:
 def _predicted(load: float) -> predict.Predicted:
     return predict.Predicted(
         load=load, slope=30, vif=1, miss_share=0.01, binding="ttft_p99_ms", batch_p50=20, batch_p99=60, batch_p999=63,
-        batch_max=64, rps=load, saturation_rps=12, episodes=3, episode_requests=9, requests=5000,
+        batch_max=64, rps=load, saturation_rps=12, episodes=3, episode_requests=9, chances=5000,
     )  # fmt: skip
 
 
@@ -368,11 +369,11 @@ def test_a_damaged_map_is_said_in_one_line(tmp_path: Path) -> None:
 def test_a_map_of_tpot_keeps_what_the_search_saw_of_its_scatter(tmp_path: Path) -> None:
     """Answers that take up to half as long again as the twin says leave less load at every setting."""
     rows = tuple(-0.4 + 0.8 * place / 199 for place in range(200))
-    scatter = Scatter(longest=(), slopes=(1.0,), residuals=(rows,))
+    scatter = Scatter(tpot=RequestScatter(longest=(), slopes=(1.0,), residuals=(rows,)))
     found = Located(axis="rate", method="twin", scatter=to_builtins(scatter))
     of = structs.replace(scenario("open", slo=Slo(tpot_p99_ms=20)), output_tokens=Uniform(min=5, max=15))
     wanted, request = [_at(16), _at(64)], asked(tmp_path, [16, 64], of)
     assert scattered(found) == scatter
-    assert scattered(structs.replace(found, scatter=None)) is None
+    assert scattered(structs.replace(found, scatter=None)) == EXACT
     plain, spread = predictions(STEP, request, wanted), predictions(STEP, request, wanted, scattered(found))
     assert all(0 < spread[at].load < 0.9 * plain[at].load for at in wanted)

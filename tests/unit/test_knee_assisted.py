@@ -13,7 +13,7 @@ from harness.knee.answer import answer
 from harness.knee.assisted import Assisted
 from harness.knee.climb import broken, of
 from harness.knee.control import correction, loaded
-from harness.knee.estimate import interval
+from harness.knee.estimate import Twins, interval
 from harness.knee.plan import REQUESTS, Seen, misses, plan_cost, requests_spent
 from harness.knee.search import Probe, Stop
 from harness.model import Slo
@@ -207,8 +207,17 @@ def test_the_cost_is_said_before() -> None:
 
 
 def test_an_slo_the_twin_cannot_judge_is_refused_in_one_line() -> None:
-    with pytest.raises(ValueError, match=r"got itl_p99_ms: expected a ttft, tpot or e2e clause"):
-        structs.replace(PLAN, slo=Slo(itl_p99_ms=50.0)).clauses()
+    with pytest.raises(ValueError, match=r"slo: no latency clause: expected one or more of ttft, itl, tpot, e2e"):
+        structs.replace(PLAN, slo=Slo(error_share=0.01)).clauses()
+
+
+def test_tokens_a_second_are_a_clause_on_the_median_tpot() -> None:
+    plan = structs.replace(PLAN, slo=Slo(tps_per_user_min=50.0))
+    level, twins = observed(SERVER, 15.0, 900, 4), Twins(plan)
+    found = twins.estimates(twins.fitted([level]), [level])[0]
+    assert (found.limit.name, found.limit.ms, found.limit.quantile) == ("tps_per_user_min", 20.0, 0.5)
+    assert found.load > 2
+    assert misses(found.limit, level)[0] > 0
 
 
 def test_requests_without_a_first_token_are_misses() -> None:

@@ -52,6 +52,20 @@ def test_a_closed_loop_is_users_who_start_when_they_did() -> None:
     assert found.counts.tolist() == [False, False, False, True]
 
 
+def test_gaps_are_kept_where_they_are_asked_for() -> None:
+    """Of judged answers that ended ok, a token of a frame of two waited half of its gap."""
+    pair = request(7, [50, 40, 30], k=[1, 2, 1])
+    warm, failed = request(1, [50, 25]), request(8, [50, 99], outcome=Outcome.RESET)
+    frame = frame_of(table_of([warm, request(6, [30, 20, 20]), pair, failed]))
+    found = observation(frame, STAGE, "open", think_s=0, since_ns=T0, with_gaps=True).gaps
+    assert found is not None
+    assert found.total == 2 + 3
+    assert found.share_beyond(0.0195) == 1
+    assert found.share_beyond(0.025) == pytest.approx(1 / 5)
+    assert found.share_beyond(0.031) == 0
+    assert observation(frame, STAGE, "open", think_s=0, since_ns=T0).gaps is None
+
+
 def looks(*rows: tuple[float, dict[str, float]]) -> pa.Table:
     """Looks at one server: when (s), and what it told."""
     told = [Vitals(at_ns=T0 + int(at_s * S), server="h:1", **row) for at_s, row in rows]
