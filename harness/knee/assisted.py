@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.knee.above import lived_s
 from harness.knee.climb import broken, climb, ending, of, probe, usable
-from harness.knee.control import lived_s
 from harness.knee.estimate import Estimate, Twins
 from harness.knee.fallback import Pooled, next_load
 from harness.knee.modelfree import estimated

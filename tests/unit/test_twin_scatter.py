@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from searching import PLAN, SERVER, TRAFFIC, observed
 
-from harness.knee.control import correction, even, loaded, soft_misses, softness
+from harness.knee.above import even, soft_misses, softness
+from harness.knee.control import correction, loaded
 from harness.knee.estimate import Twins, counting_sd, interval
 from harness.metrics import limits
 from harness.model import Slo
