@@ -33,6 +33,11 @@ class Above:
         """Of all weights."""
         return float(self.weights.sum())
 
+    @property
+    def missed(self) -> float:
+        """Share of the weight that is beyond the limit."""
+        return float(self.weights[self.ln > 0].sum()) / max(self.total, NO_MISS)
+
     def quantile(self, shares: list[float]) -> Array:
         """Values that these shares of the weight do not pass, a line between neighbours; as numpy's."""
         some = self.weights > 0

@@ -29,7 +29,7 @@ from harness.knee.plan import (
     values_s,
 )
 from harness.knee.search import Probe, Stop
-from harness.knee.veto import DRIFT, MOVING, Veto, drifted, failing, far, preempted, unfit, vetoes
+from harness.knee.veto import DRIFT, MOVING, Veto, drifted, failing, far, miscounted, preempted, unfit, vetoes
 from harness.twin import fast
 from harness.twin.fit import Fitted
 from harness.twin.observed import Observation
@@ -153,12 +153,32 @@ class Assisted:
             refitted=refitted,
             verified=verified,
             estimates=estimates,
-            vetoes=_objections(seen, fitted, estimates[0], drift, doubt),
+            vetoes=self._objections(seen, fitted, estimates[0], drift, doubt),
             drift=drift,
         )
 
     def _estimates(self, fitted: Fitted, verified: Sequence[Seen]) -> list[Estimate]:
         return self.twins.estimates(fitted, [one.observed for one in verified])
+
+    def _objections(
+        self, seen: Sequence[Seen], fitted: Fitted, binding: Estimate, drift: float | None, doubt: float
+    ) -> list[Veto]:
+        """`doubt`: a drift no larger than this may be chance."""
+        near = of(seen, "calibrate", "verify", "anchor")
+        known = [one.preemptions for one in near if one.preemptions is not None]
+        moved = drifted(drift) if drift is not None and abs(drift) > doubt else None
+        inside = [self.twins.counted(fitted, one.observed, binding.limit) for one in of(seen, "calibrate", "anchor")]
+        found = [
+            moved,
+            unfit(fitted.goodness),
+            miscounted([one for one in inside if one is not None]),
+            preempted(sum(known)),
+            failing(*failed(near)),
+        ]
+        of_twin = vetoes(binding.corrections, binding.predicted.slope)
+        if drift is not None and abs(drift) < max(STEADY, doubt):
+            of_twin = [veto for veto in of_twin if veto.check != "trend with time"]
+        return [veto for veto in found if veto is not None] + of_twin
 
     def _drift(self, fitted: Fitted, seen: Sequence[Seen]) -> tuple[float | None, float]:
         """How much longer a token took at the end than at the start, at one load, and twice its standard error.
@@ -185,20 +205,6 @@ class Assisted:
     def pooled(self, seen: Sequence[Seen], standing: Standing) -> Pooled | None:
         """The model-free estimate for the binding clause, from every level longer than a rung."""
         return estimated(standing.binding.limit, of(seen, "calibrate", "verify", "anchor", "confirm", "fallback"))
-
-
-def _objections(
-    seen: Sequence[Seen], fitted: Fitted, binding: Estimate, drift: float | None, doubt: float
-) -> list[Veto]:
-    """`doubt`: a drift no larger than this may be chance."""
-    near = of(seen, "calibrate", "verify", "anchor")
-    known = [one.preemptions for one in near if one.preemptions is not None]
-    moved = drifted(drift) if drift is not None and abs(drift) > doubt else None
-    found = [moved, unfit(fitted.goodness), preempted(sum(known)), failing(*failed(near))]
-    of_twin = vetoes(binding.corrections, binding.predicted.slope)
-    if drift is not None and abs(drift) < max(STEADY, doubt):
-        of_twin = [veto for veto in of_twin if veto.check != "trend with time"]
-    return [veto for veto in found if veto is not None] + of_twin
 
 
 def _pace(fitted: Fitted, observed: Observation) -> tuple[float, float]:

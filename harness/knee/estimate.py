@@ -7,11 +7,12 @@ import numpy as np
 from msgspec import Struct
 from scipy.special import stdtrit
 
+from harness.knee.above import measured, simulated
 from harness.knee.control import correction
 from harness.knee.plan import REQUESTS, Plan
-from harness.knee.veto import Correction
+from harness.knee.veto import Correction, Counted
 from harness.metrics import Limit
-from harness.twin import fit, predict
+from harness.twin import fast, fit, predict
 from harness.twin.fit import Fitted
 from harness.twin.misses import alone
 from harness.twin.observed import Observation
@@ -110,6 +111,17 @@ class Twins:
             high=math.exp(at + half),
             counted_sd=counted_sd,
         )
+
+    def counted(self, fitted: Fitted, observed: Observation, limit: Limit) -> Counted | None:
+        """Misses of a level, and those of the twin at the same requests; None: nothing was measured. For ITL as many
+        requests as there are tokens' worth."""
+        judged = observed.counts & np.isfinite(observed.ttft_s)
+        found = measured(limit, observed, judged)
+        if found is None:
+            return None
+        expected = simulated(limit, fast.run(fitted.server, observed.trace), judged, fitted.scatter)
+        n = int(judged.sum())
+        return Counted(load=observed.load, missed=n * found.missed, expected=n * expected.missed)
 
     def corrected(self, fitted: Fitted, observed: Observation, limit: Limit) -> Correction | None:
         """`control.correction`, remembered."""

@@ -61,7 +61,8 @@ class Conductor:
         self._link.on_in_order(Shipped, self._take)
         self._link.on_in_order(Drained, self._on_drained)
         self._link.on_in_order(Ended, self._on_ended)
-        logging.getLogger("locust.runners").addFilter(_is_not_about_spawning)
+        for name in ("locust.runners", "root"):
+            logging.getLogger(name).addFilter(_is_worth_saying)
 
     def workers(self) -> int:
         """How many processes make load."""
@@ -170,6 +171,8 @@ class Conductor:
         self._ended.add(message.worker)
 
 
-def _is_not_about_spawning(record: logging.LogRecord) -> bool:
-    """Locust warns of users that start all at once; ours do not: the stage staggers their first requests."""
-    return "spawn rate is very high" not in str(record.msg)
+def _is_worth_saying(record: logging.LogRecord) -> bool:
+    """Locust warns of users that start all at once; ours do not: the stage staggers their first requests. And of CPU
+    that is spent between levels, on judging them; what a level had is judged of each level."""
+    said = str(record.msg)
+    return "spawn rate is very high" not in said and "CPU usage above" not in said

@@ -11,9 +11,11 @@ from scipy.stats import spearmanr
 
 from harness.knee.veto import (
     Correction,
+    Counted,
     drifted,
     failing,
     far,
+    miscounted,
     preempted,
     rank_correlation,
     trend,
@@ -54,6 +56,29 @@ def test_a_mean_of_more_than_ten_percent_is_another_engine(eta: float, pace: str
 )
 def test_where_misses_hardly_grow_with_load_more_is_let_pass(slope: float, eta: float, passes: bool) -> None:
     assert (far(np.full(3, eta), slope) is None) == passes
+
+
+def counted(*pairs: tuple[float, float]) -> list[Counted]:
+    return [Counted(load=10.0 + place, missed=missed, expected=said) for place, (missed, said) in enumerate(pairs)]
+
+
+def test_a_twin_that_misses_otherwise_where_it_was_fitted_is_not_believed() -> None:
+    found = miscounted(counted((0, 31), (54, 46), (4, 58), (1, 20)))
+    assert found is not None
+    assert found.check == "misses"
+    assert found.text == "at 12, which it was fitted to, 4 requests missed and the twin expects 58"
+
+
+@pytest.mark.parametrize("pairs", [[], [(0, 0)] * 4, [(7, 12), (9, 5), (14, 14)], [(0, 3), (2, 5), (6, 2), (1, 0)]])
+def test_counts_as_far_apart_as_luck_brings_them_are_let_pass(pairs: list[tuple[float, float]]) -> None:
+    assert miscounted(counted(*pairs)) is None
+
+
+def test_luck_is_mistaken_for_a_miscount_in_few_searches() -> None:
+    rng = np.random.default_rng(8)
+    means = rng.uniform(0, 40, (2000, 4))
+    false = sum(miscounted(counted(*zip(*rng.poisson((mean, mean)), strict=True))) is not None for mean in means)
+    assert false <= 30
 
 
 def test_a_server_that_slows_is_seen_as_a_trend_with_time() -> None:

@@ -161,6 +161,16 @@ def test_slow_tokens_stand_for_as_large_a_share_of_requests() -> None:
     assert missed == pytest.approx(1000 * level.gaps.share_beyond(0.03))
 
 
+def test_counts_are_of_requests_worth_of_tokens() -> None:
+    level = jittered(observed(SERVER, 17.0, 2200, 5), 6)
+    twins = Twins(msgspec.structs.replace(PLAN, slo=SLO))
+    found = twins.counted(twins.fitted([level]), level, ITL)
+    assert found is not None
+    assert found.missed == pytest.approx(misses(ITL, level)[0], rel=0.2)
+    assert found.expected == pytest.approx(found.missed, rel=0.4)
+    assert twins.counted(twins.fitted([level]), replace(level, gaps=None), ITL) is None
+
+
 @pytest.fixture(scope="module")
 def whole() -> tuple[Assisted, list[Seen], str]:
     search, history = Assisted(msgspec.structs.replace(PLAN, slo=SLO)), list[Seen]()
