@@ -29,7 +29,7 @@ from harness.knee.plan import (
     values_s,
 )
 from harness.knee.search import Probe, Stop
-from harness.knee.veto import DRIFT, MOVING, Veto, drifted, failing, far, miscounted, preempted, unfit, vetoes
+from harness.knee.veto import DRIFT, Veto, drifted, failing, far, miscounted, moved, preempted, unfit, vetoes
 from harness.twin import fast
 from harness.twin.fit import Fitted
 from harness.twin.observed import Observation
@@ -66,7 +66,7 @@ class Standing:
     @property
     def moved(self) -> bool:
         """The server changed under the search."""
-        return any(veto.check in MOVING for veto in self.vetoes)
+        return moved(self.vetoes)
 
 
 class Assisted:
@@ -166,10 +166,10 @@ class Assisted:
         """`doubt`: a drift no larger than this may be chance."""
         near = of(seen, "calibrate", "verify", "anchor")
         known = [one.preemptions for one in near if one.preemptions is not None]
-        moved = drifted(drift) if drift is not None and abs(drift) > doubt else None
+        drifting = drifted(drift) if drift is not None and abs(drift) > doubt else None
         inside = [self.twins.counted(fitted, one.observed, binding.limit) for one in of(seen, "calibrate", "anchor")]
         found = [
-            moved,
+            drifting,
             unfit(fitted.goodness),
             miscounted([one for one in inside if one is not None]),
             preempted(sum(known)),

@@ -30,7 +30,8 @@ Check = Literal[
     "fit", "misses", "mean eta", "trend with load", "trend with time", "rank", "preemptions", "errors", "drift"
 ]
 MOVING: frozenset[Check] = frozenset({"trend with time", "drift"})
-"""The server itself changed: no other estimator would do better on the same probes, so the answer is a band."""
+OTHER: frozenset[Check] = frozenset({"mean eta", "misses"})
+"""The twin is another server: what it says of time is worth no more than what it says of load."""
 
 
 class Veto(Struct, frozen=True):
@@ -64,6 +65,12 @@ class Counted(Struct, frozen=True, kw_only=True):
         """Of the difference of logarithms, in variances of counts. One is added to each, for none is a count too."""
         missed, expected = self.missed + 1, self.expected + 1
         return math.log(missed / expected) ** 2 / (1 / missed + 1 / expected)
+
+
+def moved(found: Sequence[Veto]) -> bool:
+    """The server itself changed: no other estimator would do better on the same probes, so the answer is a band."""
+    checks = {veto.check for veto in found}
+    return not checks.isdisjoint(MOVING) and checks.isdisjoint(OTHER)
 
 
 def vetoes(corrections: Sequence[Correction], slope: float) -> list[Veto]:

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from harness.knee.veto import (
+    Check,
     Correction,
     Counted,
+    Veto,
     drifted,
     failing,
     far,
     miscounted,
+    moved,
     preempted,
     rank_correlation,
     trend,
@@ -72,6 +75,22 @@ def test_a_twin_that_misses_otherwise_where_it_was_fitted_is_not_believed() -> N
 @pytest.mark.parametrize("pairs", [[], [(0, 0)] * 4, [(7, 12), (9, 5), (14, 14)], [(0, 3), (2, 5), (6, 2), (1, 0)]])
 def test_counts_as_far_apart_as_luck_brings_them_are_let_pass(pairs: list[tuple[float, float]]) -> None:
     assert miscounted(counted(*pairs)) is None
+
+
+@pytest.mark.parametrize(
+    ("checks", "band"),
+    [
+        (["drift"], True),
+        (["trend with time", "rank"], True),
+        (["drift", "fit"], True),
+        (["drift", "mean eta"], False),
+        (["misses", "drift"], False),
+        (["rank"], False),
+        ([], False),
+    ],
+)
+def test_a_band_is_for_a_server_that_moved_and_no_other_than_its_twin(checks: list[Check], band: bool) -> None:
+    assert moved([Veto(check, "") for check in checks]) == band
 
 
 def test_luck_is_mistaken_for_a_miscount_in_few_searches() -> None:
