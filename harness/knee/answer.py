@@ -9,7 +9,7 @@ from msgspec import structs, to_builtins
 from harness.findings import Ledger, Located, Verdict
 from harness.knee.assisted import Assisted, Standing
 from harness.knee.bracket import Axis, axis_of
-from harness.knee.climb import of, usable
+from harness.knee.climb import bracket, of, usable
 from harness.knee.estimate import Estimate
 from harness.knee.fallback import Pooled
 from harness.knee.modelfree import ModelFree, confirmed
@@ -19,6 +19,8 @@ from harness.model import Json
 from harness.twin.fit import Fitted
 
 CONFIRMED = {True: "confirmed by a hold-out at the lower end", False: "NOT confirmed by the hold-out", None: ""}
+WIDEST = math.log(2)
+"""A knee that pooled misses know to a factor of two on either side is better said by the bracket."""
 OUTLIER = 3.0
 """Standard deviations by which a hold-out must be slower than all verifications together to contradict them."""
 
@@ -45,7 +47,7 @@ def _of_misses(search: ModelFree, history: Sequence[Seen]) -> Located:
     if located is None:
         return Located(axis=axis, method="none", sure="no curve goes through the misses yet")
     limit, found = located
-    load, low, high = _whole(axis, _span(found))
+    load, low, high = _whole(axis, _span(found, seen))
     return Located(
         axis=axis,
         method="pooled",
@@ -106,8 +108,12 @@ def _located(
     binding = standing.binding
     if not standing.vetoes:
         return "twin", (binding.load, min(one.low for one in standing.estimates), binding.high)
-    found = None if standing.moved else search.pooled(seen, standing)
-    return ("band", _band(binding)) if found is None else ("pooled", _span(found))
+    if standing.moved:
+        return "band", _band(binding)
+    found, (holds, breaks) = search.pooled(seen, standing), bracket(binding.limit, seen)
+    if (found is None or found.half_width > WIDEST) and 0 < holds < breaks < math.inf:
+        return "band", (math.sqrt(holds * breaks), holds, breaks)
+    return ("band", _band(binding)) if found is None else ("pooled", _span(found, seen))
 
 
 def _whole(axis: Axis, span: tuple[float, float, float]) -> tuple[float, float, float]:
@@ -116,8 +122,10 @@ def _whole(axis: Axis, span: tuple[float, float, float]) -> tuple[float, float, 
     return span if axis == "rate" else (math.floor(load), math.floor(low), math.ceil(high))
 
 
-def _span(found: Pooled) -> tuple[float, float, float]:
-    return found.load, found.low, found.high
+def _span(found: Pooled, seen: Sequence[Seen]) -> tuple[float, float, float]:
+    """No further than was measured: where misses hardly grow with the load, their curve leads anywhere."""
+    loads = [found.load, *(one.level.load for one in seen)]
+    return found.load, max(found.low, min(loads)), min(found.high, max(loads))
 
 
 def _band(binding: Estimate) -> tuple[float, float, float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.knee.above import lived_s
-from harness.knee.climb import broken, climb, ending, of, probe, usable
+from harness.knee.climb import broken, climb, ending, inside, of, probe, usable
 from harness.knee.estimate import Estimate, Twins
 from harness.knee.fallback import Pooled, next_load
 from harness.knee.modelfree import estimated
@@ -91,7 +91,8 @@ class Assisted:
         standing = self.standing(seen)
         if self._wants_verification(seen, standing):
             share = AROUND[len(of(seen, "verify")) % len(AROUND)]
-            return probe(self.plan, standing.binding.load * share, "verify")
+            near = inside(standing.binding.load, standing.binding.limit, seen)
+            return probe(self.plan, near * share, "verify")
         if not of(seen, "anchor") and is_affordable(self.plan, seen, "anchor"):
             return probe(self.plan, of(seen, "calibrate")[0].level.load, "anchor")
         if standing.moved:
@@ -200,7 +201,8 @@ class Assisted:
         if done >= MOST_FALLBACKS or not is_affordable(self.plan, seen, "fallback"):
             return Stop(f"{why}; answered from pooled misses")
         found = self.pooled(seen, standing)
-        return probe(self.plan, next_load(found.load if found else standing.binding.load, done), "fallback")
+        near = found.load if found else inside(standing.binding.load, standing.binding.limit, seen)
+        return probe(self.plan, next_load(near, done), "fallback")
 
     def pooled(self, seen: Sequence[Seen], standing: Standing) -> Pooled | None:
         """The model-free estimate for the binding clause, from every level longer than a rung."""

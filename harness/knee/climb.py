@@ -1,5 +1,6 @@
 """What searches with an interval share: the first climb, one level more, the levels of a stage. No clock, no I/O."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,12 +8,19 @@ from scipy.special import bdtrc
 
 from harness.knee.plan import REQUESTS, Plan, Seen, Stage, misses
 from harness.knee.search import Probe, Stop, rounded, tries_of
+from harness.metrics import Limit
 
 GAIN = 1.05
 """A doubling that brings less throughput has reached the plateau."""
 LOWEST = 64
 """The climb down ends at this fraction of the ladder's foot."""
 BEYOND_LADDER = 2**12
+CLEARLY = 3.0
+"""Times as many misses as are allowed, or as few: clusters of them are no luck any more."""
+TELLING = 6.0
+"""Misses allowed at a level that may be said to hold clearly."""
+APART = 1.25
+"""A guess may be so far outside of what was counted: the edges of a bracket are themselves no sharper."""
 LUCK = 0.05
 """Chance of so many misses at the very knee, below which a level is believed to be beyond it."""
 
@@ -53,6 +61,25 @@ def _is_broken(plan: Plan, one: Seen) -> bool:
     counted = [(*misses(limit, one.observed), 1 - limit.quantile) for limit in plan.clauses()]
     over = [bdtrc(missed - 1, n, allowed) for missed, n, allowed in counted if missed > allowed * n]
     return one.level.held == "broken" and (not over or min(over) < LUCK)
+
+
+def bracket(limit: Limit, seen: Sequence[Seen]) -> tuple[float, float]:
+    """(highest load that clearly holds one clause, below the lowest that clearly breaks it); 0 and infinity unknown."""
+    counted = [(one.level.load, *misses(limit, one.observed)) for one in seen]
+    levels = [(load, missed, (1 - limit.quantile) * n) for load, missed, n in counted]
+    breaks = min((load for load, missed, allowed in levels if missed >= CLEARLY * allowed > 0), default=math.inf)
+    held = [
+        load for load, missed, allowed in levels if allowed >= TELLING and CLEARLY * missed <= allowed and load < breaks
+    ]
+    return max(held, default=0.0), breaks
+
+
+def inside(guess: float, limit: Limit, seen: Sequence[Seen]) -> float:
+    """The guess, or the middle of the bracket where it lies far outside: what was counted weighs more."""
+    holds, breaks = bracket(limit, seen)
+    if holds / APART <= guess <= breaks * APART:
+        return guess
+    return math.sqrt((holds or breaks / 2) * (breaks if breaks < math.inf else 2 * holds))
 
 
 def _down(plan: Plan, lowest: float, foot: float) -> Probe | Stop:

@@ -1,5 +1,7 @@
 """A whole search over levels in virtual time: the server, its traffic, its true knee, and a level as judged."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from harness.findings import Client, Level
@@ -58,6 +60,17 @@ def seen(server: Server, probe: Probe, history: list[Seen]) -> Seen:
         clauses=[], held="broken" if missed > 0.01 * due else "held",
     )  # fmt: skip
     return Seen(level=level, observed=found, why=probe.why)  # type: ignore[arg-type]  # a stage is text in a Probe
+
+
+def counted(*levels: tuple[float, int, int], why: str = "verify") -> list[Seen]:
+    """Levels of these (loads, misses of TTFT, requests)."""
+    found = []
+    for load, missed, requests in levels:
+        plain = seen(SERVER, Probe(load, requests=200, why=why), [])
+        ttft_s = np.where(np.arange(requests) < missed, 9.0, 0.01)
+        level = replace(plain.observed, ttft_s=ttft_s, counts=np.ones(requests, bool), load=load)
+        found.append(replace(plain, observed=level))
+    return found
 
 
 def searched(search: Assisted | ModelFree, server: Server, before: list[Seen]) -> tuple[list[Seen], str]:

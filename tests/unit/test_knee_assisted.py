@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from msgspec import structs
-from searching import HEALTHY, PLAN, SERVER, TRAFFIC, TRUE_KNEE, TTFT, observed, searched, seen
+from searching import HEALTHY, PLAN, SERVER, TRAFFIC, TRUE_KNEE, TTFT, counted, observed, searched, seen
 
 from harness.findings import Located
 from harness.knee.answer import answer
 from harness.knee.assisted import Assisted
-from harness.knee.climb import broken, of
+from harness.knee.climb import bracket, broken, inside, of
 from harness.knee.control import correction, loaded
 from harness.knee.estimate import Twins, interval
 from harness.knee.plan import REQUESTS, Seen, misses, plan_cost, requests_spent
@@ -209,6 +209,33 @@ def test_the_cost_is_said_before() -> None:
 def test_an_slo_the_twin_cannot_judge_is_refused_in_one_line() -> None:
     with pytest.raises(ValueError, match=r"slo: no latency clause: expected one or more of ttft, itl, tpot, e2e"):
         structs.replace(PLAN, slo=Slo(error_share=0.01)).clauses()
+
+
+def test_a_bracket_is_of_levels_that_hold_or_break_clearly() -> None:
+    levels = counted((2.0, 0, 150), (4.0, 2, 2000), (6.0, 12, 2000), (7.0, 90, 2000), (9.0, 40, 700))
+    assert bracket(TTFT, levels) == (4.0, 7.0), "none of 150 tells nothing, and 12 of 20 allowed may be luck"
+    assert bracket(TTFT, levels[:1]) == (0.0, math.inf)
+    assert bracket(TTFT, counted((8.0, 0, 2000), (5.0, 90, 2000))) == (0.0, 5.0), "a broken one below speaks first"
+
+
+@pytest.mark.parametrize(
+    ("guess", "loads", "near"),
+    [
+        (5.0, (4.0, 7.0), 5.0),
+        (3.5, (4.0, 7.0), 3.5),
+        (2.0, (4.0, 9.0), 6.0),
+        (20.0, (4.0, 9.0), 6.0),
+        (1.0, (4.0, None), math.sqrt(32)),
+        (20.0, (None, 8.0), math.sqrt(32)),
+        (20.0, (None, None), 20.0),
+    ],
+)
+def test_a_guess_far_outside_of_what_was_counted_is_not_followed(
+    guess: float, loads: tuple[float | None, float | None], near: float
+) -> None:
+    holds, breaks = loads
+    levels = [(holds, 0, 2000)] * (holds is not None) + [(breaks, 200, 2000)] * (breaks is not None)
+    assert inside(guess, TTFT, counted(*levels)) == pytest.approx(near)  # type: ignore[arg-type]
 
 
 def test_tokens_a_second_are_a_clause_on_the_median_tpot() -> None:

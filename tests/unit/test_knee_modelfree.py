@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from msgspec import structs
-from searching import PLAN, SERVER, TRUE_KNEE, TTFT, searched, seen
+from searching import PLAN, SERVER, TRUE_KNEE, TTFT, counted, searched, seen
 
 from harness.findings import Located
 from harness.knee.answer import answer
@@ -114,3 +114,10 @@ def test_a_rung_that_broke_by_luck_does_not_say_where_to_fit() -> None:
     step = ModelFree(PLAN).next_probe(rungs)
     assert isinstance(step, Probe)
     assert (step.why, 16 < step.load < 32) == ("fit", True)
+
+
+def test_an_interval_ends_where_nothing_was_measured() -> None:
+    """Misses that do not grow with the load have a curve all the same, and it leads anywhere."""
+    flat = counted((2.0, 5, 500), (4.0, 6, 500), (8.0, 5, 500), why="fit")
+    said = answer(ModelFree(PLAN), flat)
+    assert (said.low, said.high) == (2.0, 8.0)
