@@ -99,14 +99,16 @@ class Assisted:
             return Stop(f"the server changed while it was measured: {standing.vetoes[0].text}")
         if standing.vetoes:
             return self._fallback(seen, standing)
-        if self.plan.confirm and not of(seen, "confirm") and is_affordable(self.plan, seen, "confirm"):
+        wanted = self.plan.confirm and standing.binding.corrections and not of(seen, "confirm")
+        if wanted and is_affordable(self.plan, seen, "confirm"):
             return probe(self.plan, standing.binding.low, "confirm")
         return Stop(ending(self.plan, standing.binding.half_width))
 
     def _wants_verification(self, seen: Sequence[Seen], standing: Standing) -> bool:
-        if of(seen, "anchor") or not is_affordable(self.plan, seen, "verify", "anchor", *self._confirming()):
-            return False
         count = len(standing.verified)
+        kept = self._confirming() if count else ()  # a knee that nothing verified has nothing to confirm
+        if of(seen, "anchor") or not is_affordable(self.plan, seen, "verify", "anchor", *kept):
+            return False
         if count < LEAST_VERIFIED:
             return True
         return not standing.vetoes and count < MOST_VERIFIED and standing.binding.half_width > self.plan.precision

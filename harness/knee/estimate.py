@@ -138,7 +138,8 @@ def _chances(limit: Limit, fitted: Fitted, predicted: Predicted, verified: Seque
         return REQUESTS["verify"]
     if limit.metric == "itl_ms" and fitted.scatter.itl:
         tokens = [one.gaps.total for one in verified if one.gaps]
-        return max(sum(tokens) / max(len(tokens), 1) / max(predicted.batch_p50, 1.0), 1.0)
+        steps = sum(tokens) / max(len(tokens), 1) / max(predicted.batch_p50, 1.0)
+        return steps or REQUESTS["verify"]
     return math.inf
 
 

@@ -211,6 +211,17 @@ def test_an_slo_the_twin_cannot_judge_is_refused_in_one_line() -> None:
         structs.replace(PLAN, slo=Slo(error_share=0.01)).clauses()
 
 
+@pytest.mark.parametrize(("budget", "stages"), [(6_200, "verify"), (4_000, "")])
+def test_a_small_budget_verifies_before_it_confirms(budget: int, stages: str) -> None:
+    """What nothing verified is not confirmed: the first of what is left goes into a verification."""
+    search = Assisted(structs.replace(PLAN, budget_requests=budget))
+    history, why = searched(search, SERVER, [])
+    spent = {one.why for one in history} & {"verify", "confirm"}
+    assert spent == ({stages} if stages else set())
+    assert "budget spent" in why
+    assert answer(search, history).load == pytest.approx(TRUE_KNEE, rel=0.1)
+
+
 def test_a_bracket_is_of_levels_that_hold_or_break_clearly() -> None:
     levels = counted((2.0, 0, 150), (4.0, 2, 2000), (6.0, 12, 2000), (7.0, 90, 2000), (9.0, 40, 700))
     assert bracket(TTFT, levels) == (4.0, 7.0), "none of 150 tells nothing, and 12 of 20 allowed may be luck"

@@ -207,3 +207,5 @@ def test_the_interval_knows_that_steps_are_counted(whole: tuple[Assisted, list[S
     scattered = twins.estimates(fitted, usable[3:5])[0]
     exact = twins.estimates(msgspec.structs.replace(fitted, scatter=Scatter()), usable[3:5])[0]
     assert scattered.counted_sd > 0 == exact.counted_sd
+    unverified = twins.estimates(fitted, [])[0]
+    assert 0 < unverified.counted_sd < 0.5, "nothing verified yet is no infinite doubt"
