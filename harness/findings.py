@@ -174,8 +174,8 @@ class Located(Struct, frozen=True, kw_only=True):
     twin: dict[str, Json] = {}
     """The fitted server: knots (batch, ms a step), per_prefill_token_ms, per_kv_token_ms, constant_ms, its limits."""
     scatter: dict[str, Json] | None = None
-    """About what the twin says. tpot, by length of the answer: longest, slopes, residuals (ln); itl: shortest, chances
-    (residuals in cells of 0.5 %, and how likely each is); null where too little was measured. None: no twin."""
+    """About what the twin says. tpot, by length of the answer: longest, slopes, residuals (ln); itl: slope, shortest,
+    chances (residuals in cells of 0.5 %, and how likely each is); null where too little was measured. None: no twin."""
     stopped: str = ""
     """Why the search ended."""
     text: str = ""

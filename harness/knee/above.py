@@ -53,10 +53,10 @@ def even(ln: Array) -> Above:
     return Above(ln, np.ones(len(ln)))
 
 
-def measured(limit: Limit, observed: Observation, judged: Flags) -> Above | None:
+def measured(limit: Limit, observed: Observation) -> Above | None:
     """What was; None: nothing."""
     if limit.metric != "itl_ms":
-        found = _of_requests(limit, values_s(limit.metric, observed)[judged])
+        found = _of_requests(limit, values_s(limit.metric, observed)[observed.answered])
         return found if found.ln.size else None
     return _of_gaps(limit, observed.gaps) if observed.gaps is not None and observed.gaps.total else None
 

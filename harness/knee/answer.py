@@ -9,7 +9,7 @@ from msgspec import structs, to_builtins
 from harness.findings import Ledger, Located, Verdict
 from harness.knee.assisted import Assisted, Standing
 from harness.knee.bracket import Axis, axis_of
-from harness.knee.climb import bracket, of, usable
+from harness.knee.climb import counted_bracket, of, usable
 from harness.knee.estimate import Estimate
 from harness.knee.fallback import Pooled
 from harness.knee.modelfree import ModelFree, confirmed
@@ -110,7 +110,7 @@ def _located(
         return "twin", (binding.load, min(one.low for one in standing.estimates), binding.high)
     if standing.moved:
         return "band", _band(binding)
-    found, (holds, breaks) = search.pooled(seen, standing), bracket(binding.limit, seen)
+    found, (holds, breaks) = search.pooled(seen, standing), counted_bracket(binding.limit, seen)
     if (found is None or found.half_width > WIDEST) and 0 < holds < breaks < math.inf:
         return "band", (math.sqrt(holds * breaks), holds, breaks)
     return ("band", _band(binding)) if found is None else ("pooled", _span(found, seen))

@@ -170,11 +170,11 @@ class Assisted:
         near = of(seen, "calibrate", "verify", "anchor")
         known = [one.preemptions for one in near if one.preemptions is not None]
         drifting = drifted(drift) if drift is not None and abs(drift) > doubt else None
-        inside = [self.twins.counted(fitted, one.observed, binding.limit) for one in of(seen, "calibrate", "anchor")]
+        counted = [self.twins.counted(fitted, one.observed, binding.limit) for one in of(seen, "calibrate", "anchor")]
         found = [
             drifting,
             unfit(fitted.goodness),
-            miscounted([one for one in inside if one is not None]),
+            miscounted([one for one in counted if one is not None]),
             preempted(sum(known)),
             failing(*failed(near)),
         ]

@@ -63,7 +63,7 @@ def _is_broken(plan: Plan, one: Seen) -> bool:
     return one.level.held == "broken" and (not over or min(over) < LUCK)
 
 
-def bracket(limit: Limit, seen: Sequence[Seen]) -> tuple[float, float]:
+def counted_bracket(limit: Limit, seen: Sequence[Seen]) -> tuple[float, float]:
     """(highest load that clearly holds one clause, below the lowest that clearly breaks it); 0 and infinity unknown."""
     counted = [(one.level.load, *misses(limit, one.observed)) for one in seen]
     levels = [(load, missed, (1 - limit.quantile) * n) for load, missed, n in counted]
@@ -76,7 +76,7 @@ def bracket(limit: Limit, seen: Sequence[Seen]) -> tuple[float, float]:
 
 def inside(guess: float, limit: Limit, seen: Sequence[Seen]) -> float:
     """The guess, or the middle of the bracket where it lies far outside: what was counted weighs more."""
-    holds, breaks = bracket(limit, seen)
+    holds, breaks = counted_bracket(limit, seen)
     if holds / APART <= guess <= breaks * APART:
         return guess
     return math.sqrt((holds or breaks / 2) * (breaks if breaks < math.inf else 2 * holds))

@@ -37,8 +37,7 @@ def correction(server: Server, observed: Observation, limit: Limit, scatter: Sca
 
     `scatter`: of what is measured about the twin, where its own value is not all there is to a miss.
     """
-    judged = observed.counts & np.isfinite(observed.ttft_s)
-    found = measured(limit, observed, judged)
+    judged, found = observed.answered, measured(limit, observed)
     if found is None:
         return None
     width = softness(found, limit.quantile)

@@ -115,8 +115,7 @@ class Twins:
     def counted(self, fitted: Fitted, observed: Observation, limit: Limit) -> Counted | None:
         """Misses of a level, and those of the twin at the same requests; None: nothing was measured. For ITL as many
         requests as there are tokens' worth."""
-        judged = observed.counts & np.isfinite(observed.ttft_s)
-        found = measured(limit, observed, judged)
+        judged, found = observed.answered, measured(limit, observed)
         if found is None:
             return None
         expected = simulated(limit, fast.run(fitted.server, observed.trace), judged, fitted.scatter)

@@ -109,7 +109,7 @@ def _of(limit: Limit, lives: Lives, scatter: Scatter) -> tuple[NDArray[np.generi
             return lives.tpot_s > limit_s, lives.output_tokens > 1
         case "itl_ms" if scatter.itl:
             steps = lives.steps
-            missed = scatter.itl.missed(steps.step_s, (steps.count * steps.decoding).astype(np.float64), limit_s)
+            missed = scatter.itl.missed(steps.step_s, steps.tokens, limit_s)
             return lives.summed(steps.count * missed), lives.output_tokens - 1
         case "itl_ms":
             return lives.slow_gaps(limit_s), lives.output_tokens - 1

@@ -40,6 +40,12 @@ class Observation:
     gaps: Gaps | None = None
     """Between the tokens of the judged requests; None: not kept, as no clause asks for them."""
 
+    @property
+    def answered(self) -> Flags:
+        """Which requests are judged and had an answer."""
+        found: Flags = self.counts & np.isfinite(self.ttft_s)
+        return found
+
 
 Metric = Literal["ttft", "tpot"]
 Figure = Literal["mean", "p50", "p90", "p99"]
@@ -87,7 +93,7 @@ class Measured:
     def batch_shares(self, server: Server) -> Floats:
         """Share of the tokens after the first that came in steps of each size (the index) on that server."""
         steps = run(server, self.trace).steps
-        tokens = np.bincount(steps.batch, weights=steps.count * steps.decoding, minlength=server.max_num_seqs + 1)
+        tokens = np.bincount(steps.batch, weights=steps.tokens, minlength=server.max_num_seqs + 1)
         shares: Floats = tokens / max(tokens.sum(), 1.0)
         return shares
 
@@ -109,7 +115,7 @@ def measured(observation: Observation, most: int) -> Measured:
     """
     trace, n = observation.trace.head(most), min(most, len(observation.trace))
     ttft_s, tpot_s = observation.ttft_s[:n], observation.tpot_s[:n]
-    judged = observation.counts[:n] & np.isfinite(ttft_s) & _undisturbed(observation, most)
+    judged = observation.answered[:n] & _undisturbed(observation, most)
     many = judged & np.isfinite(tpot_s) & (trace.output_tokens > 1)
     return Measured(
         observation=observation,

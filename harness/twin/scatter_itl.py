@@ -88,7 +88,7 @@ def gap_scatter(server: Server, observations: Sequence[Observation]) -> GapScatt
     measured = [gaps for gaps, _ in told]
     if sum(gaps.total for gaps in measured) < LEAST_TOKENS:
         return None
-    simulated = [run(server, one.trace).gaps(one.counts) for _, one in told]
+    simulated = [run(server, one.trace).gaps(one.answered) for _, one in told]
     return unfolded([pair for pair in zip(measured, simulated, strict=True) if pair[1].total])
 
 

@@ -87,6 +87,11 @@ class Steps:
         return np.diff(self.end_s, prepend=0.0)
 
     @property
+    def tokens(self) -> Floats:
+        """Tokens after the first of their answers that each run gave."""
+        return (self.count * self.decoding).astype(np.float64)
+
+    @property
     def step_s(self) -> Floats:
         """How long a step of each run took, in the mean."""
         return self.seconds / np.maximum(self.count, 1)

@@ -11,7 +11,7 @@ from searching import HEALTHY, PLAN, SERVER, TRAFFIC, TRUE_KNEE, TTFT, counted, 
 from harness.findings import Located
 from harness.knee.answer import answer
 from harness.knee.assisted import Assisted
-from harness.knee.climb import bracket, broken, inside, of
+from harness.knee.climb import broken, counted_bracket, inside, of
 from harness.knee.control import correction, loaded
 from harness.knee.estimate import Twins, interval
 from harness.knee.plan import REQUESTS, Seen, misses, plan_cost, requests_spent
@@ -224,9 +224,11 @@ def test_a_small_budget_verifies_before_it_confirms(budget: int, stages: str) ->
 
 def test_a_bracket_is_of_levels_that_hold_or_break_clearly() -> None:
     levels = counted((2.0, 0, 150), (4.0, 2, 2000), (6.0, 12, 2000), (7.0, 90, 2000), (9.0, 40, 700))
-    assert bracket(TTFT, levels) == (4.0, 7.0), "none of 150 tells nothing, and 12 of 20 allowed may be luck"
-    assert bracket(TTFT, levels[:1]) == (0.0, math.inf)
-    assert bracket(TTFT, counted((8.0, 0, 2000), (5.0, 90, 2000))) == (0.0, 5.0), "a broken one below speaks first"
+    assert counted_bracket(TTFT, levels) == (4.0, 7.0), "none of 150 tells nothing, and 12 of 20 allowed may be luck"
+    assert counted_bracket(TTFT, levels[:1]) == (0.0, math.inf)
+    assert counted_bracket(TTFT, counted((8.0, 0, 2000), (5.0, 90, 2000))) == (0.0, 5.0), (
+        "a broken one below speaks first"
+    )
 
 
 @pytest.mark.parametrize(
